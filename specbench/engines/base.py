@@ -1,0 +1,138 @@
+"""What every engine can do for a sweep. Adding an engine is one file and one line in `registry`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from specbench.config.grid import Arm
+    from specbench.observe.counters import EngineCounters
+    from specbench.observe.prometheus import Samples
+
+
+class EngineMissing(RuntimeError):
+    """The engine's program cannot be run here; the message says how to get it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something in the config that this engine would refuse or silently change.
+
+    ``key`` is the config path, for example ``arms[1].draft``; ``mend`` says what to do.
+    """
+
+    key: str
+    message: str
+    mend: str
+    fatal: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSpec:
+    """Everything needed to start one engine process.
+
+    Attributes:
+        argv: the whole command line.
+        env: variables added to the environment (secrets included; never stored).
+        base_url: ``http://127.0.0.1:PORT``.
+        served_model: the name that requests must use.
+        speculation_flags: the part of ``argv`` that turns speculation on; empty for the baseline.
+    """
+
+    arm_id: str
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    port: int
+    base_url: str
+    served_model: str
+    speculation_flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What actually runs, as the engine itself tells it.
+
+    ``settings`` holds resolved engine settings, flat and comparable between arms;
+    settings that are about speculation itself are in ``speculation``.
+    ``facts`` are single lines worth showing (model runner, warnings).
+    """
+
+    version: str
+    max_model_len: int | None = None
+    kv_capacity_tokens: int | None = None
+    speculating: bool | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    speculation: dict[str, Any] = field(default_factory=dict)
+    facts: tuple[str, ...] = ()
+
+
+class FailureClass(StrEnum):
+    """Why a launch or a cell failed."""
+
+    ENGINE_MISSING = "engine_missing"
+    BAD_ARGUMENT = "bad_argument"
+    BAD_SPECULATION = "bad_speculation_config"
+    UNSUPPORTED_METHOD = "unsupported_method"
+    MISSING_PACKAGE = "missing_package"
+    MODEL_NOT_FOUND = "model_not_found"
+    VOCABULARY = "vocabulary_mismatch"
+    CONTEXT_TOO_LONG = "context_too_long"
+    KV_TOO_SMALL = "kv_too_small"
+    OUT_OF_MEMORY = "out_of_memory"
+    PORT_IN_USE = "port_in_use"
+    STARTUP_TIMEOUT = "startup_timeout"
+    WRONG_SERVER = "wrong_server"
+    ENGINE_DIED = "engine_died"
+    KILLED = "killed"
+    REQUESTS_FAILED = "requests_failed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An explained failure: a class, the root-cause lines of the log, and what to do."""
+
+    kind: FailureClass
+    summary: str
+    mend: str
+    log_lines: tuple[str, ...] = ()
+
+
+class Engine(Protocol):
+    """One engine kind, bound to a target and an engine section of a config.
+
+    Methods that take a session speak HTTP to a running server and raise `aiohttp.ClientError`.
+    """
+
+    kind: str
+    health_path: str
+    metrics_path: str
+
+    def version(self) -> str:
+        """Version of the installed engine, without starting it.
+
+        Raises:
+            EngineMissing: it is not there or does not run.
+        """
+
+    def problems(self, arm: Arm, index: int | None) -> list[Problem]:
+        """What is wrong with an arm before anything starts; ``index`` is its entry in ``arms``."""
+
+    def launch(self, arm: Arm, port: int) -> LaunchSpec:
+        """The command line of an arm on a port of 127.0.0.1."""
+
+    async def describe(self, session: aiohttp.ClientSession, base_url: str, log: str) -> Description:
+        """What runs behind ``base_url``; ``log`` is everything that the engine printed so far."""
+
+    async def reset_prefix_cache(self, session: aiohttp.ClientSession, base_url: str) -> bool:
+        """Forget cached prefixes; False when the engine cannot or will not."""
+
+    def counters(self, samples: Samples) -> EngineCounters:
+        """Translate the engine's metrics page."""
+
+    def explain(self, log: str, returncode: int | None) -> Failure:
+        """Find the root cause in the log of a launch that failed or died."""
