@@ -59,7 +59,7 @@ def expand_arms(config: Config) -> tuple[Arm, ...]:
     for arm in arms:
         if arm.id in seen:
             raise GridError(
-                f"two arms are both called {arm.id!r}: remove the repeated entry, or give each a different `name`"
+                f"two arms are both called {arm.id!r}: remove the repeated entry or give them different `name`s"
             )
         seen[arm.id] = arm
     return tuple(arms)

@@ -1,0 +1,51 @@
+"""The `specbench` command: one thin file per command, registered here."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any, Final
+
+import typer
+
+from specbench import __version__
+from specbench.cli.errors import CliError
+from specbench.verdict.exit_codes import ExitCode
+
+COMMANDS: Final = ("sweep", "plan", "report", "gate", "doctor", "init", "schema", "workload")
+"""Modules of `specbench.cli`; each has ``register(app)``."""
+
+
+def build() -> typer.Typer:
+    """The whole command-line application."""
+    app = typer.Typer(
+        name="specbench",
+        help="Does speculative decoding pay for this model, this traffic and these machines?",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    @app.callback(invoke_without_command=True)
+    def _root(
+        version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True),
+    ) -> None:
+        if version:
+            typer.echo(f"specbench {__version__}")
+            raise typer.Exit
+
+    for name in COMMANDS:
+        importlib.import_module(f"specbench.cli.{name}").register(app)
+    return app
+
+
+def main(argv: list[str] | None = None) -> Any:
+    """Run the command line; every foreseen error is one message on stderr and its exit code."""
+    try:
+        build()(args=argv)
+    except CliError as error:
+        typer.secho(f"error: {error}", err=True, fg=typer.colors.RED)
+        sys.exit(int(error.exit_code))
+    except KeyboardInterrupt:
+        sys.exit(int(ExitCode.INTERRUPTED))
