@@ -18,7 +18,10 @@ LIST_VALUED: Final = frozenset({"synthetic_acceptance_rates", "cudagraph_capture
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One way of serving the target. The baseline has ``method is None``."""
+    """One way of serving the target. The baseline has ``method is None``.
+
+    ``entry`` is the index in the config's ``arms`` that it comes from; null for the baseline.
+    """
 
     id: str
     method: str | None = None
@@ -27,6 +30,7 @@ class Arm:
     settings: dict[str, ArgValue] = field(default_factory=dict)
     args: dict[str, ArgValue] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
+    entry: int | None = None
 
     @property
     def is_baseline(self) -> bool:
@@ -53,13 +57,13 @@ def expand_arms(config: Config) -> tuple[Arm, ...]:
         GridError: two entries expand to the same arm.
     """
     arms = [Arm(id=BASELINE)]
-    for entry in config.arms:
-        arms.extend(_expand(entry))
+    for index, entry in enumerate(config.arms):
+        arms.extend(_expand(entry, index))
     seen: dict[str, Arm] = {}
     for arm in arms:
         if arm.id in seen:
             raise GridError(
-                f"two arms are both called {arm.id!r}: remove the repeated entry or give them different `name`s"
+                f"two arms are both called {arm.id!r}: remove the repeated entry or give one another `name`"
             )
         seen[arm.id] = arm
     return tuple(arms)
@@ -70,7 +74,7 @@ def expand_loads(config: Config) -> tuple[Load, ...]:
     return tuple(Load(id=f"c{c}", concurrency=c) for c in config.loads.closed)
 
 
-def _expand(entry: ArmConfig) -> list[Arm]:
+def _expand(entry: ArmConfig, index: int) -> list[Arm]:
     drafts = _as_list(entry.draft)
     ks = _as_list(entry.k)
     keys = list(entry.settings)
@@ -94,6 +98,7 @@ def _expand(entry: ArmConfig) -> list[Arm]:
                 settings=settings,
                 args=dict(entry.args),
                 env=dict(entry.env),
+                entry=index,
             )
         )
     return arms

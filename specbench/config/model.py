@@ -8,9 +8,22 @@ anything else that names a model is a Hugging Face id.
 from __future__ import annotations
 
 import re
+import shlex
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    StringConstraints,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 Scalar = str | int | float | bool
 ArgValue = Scalar | list[Any] | dict[str, Any] | None
@@ -30,7 +43,35 @@ def parse_duration(value: object) -> object:
     return hours * 3600 + minutes * 60 + seconds
 
 
-Seconds = Annotated[float, BeforeValidator(parse_duration), Field(gt=0)]
+def split_command(value: object) -> object:
+    """Split a command written as one line the way a shell would; leave lists alone."""
+    return shlex.split(value) if isinstance(value, str) else value
+
+
+def number_as_text(value: object) -> object:
+    """Environment values are text: ``OMP_NUM_THREADS: 8`` means ``"8"``. True and false stay refused."""
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+Seconds = Annotated[
+    float,
+    BeforeValidator(parse_duration),
+    Field(gt=0),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0},
+                {"type": "string", "pattern": r"^\s*(\d+(\.\d+)?h)?\s*(\d+(\.\d+)?m)?\s*(\d+(\.\d+)?s)?\s*$"},
+            ]
+        }
+    ),
+]
+EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+EnvValue = Annotated[str, BeforeValidator(number_as_text, json_schema_input_type=str | int | float)]
+Command = Annotated[
+    list[str], BeforeValidator(split_command, json_schema_input_type=list[str] | str), Field(min_length=1)
+]
+Text = Annotated[str, Field(min_length=1)]
 
 
 class Strict(BaseModel):
@@ -51,14 +92,20 @@ class Target(Strict):
     def _from_text(cls, value: object) -> object:
         return {"model": value} if isinstance(value, str) else value
 
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        section = handler.resolve_ref_schema(handler(core_schema))
+        return {"anyOf": [{"type": "string", "minLength": 1, "description": "The model alone"}, section]}
+
 
 class EngineConfig(Strict):
     """How the engine is started. Shared by every arm, so that arms differ in speculation only."""
 
     kind: str = Field(description="vllm or simulated")
-    command: list[str] | None = Field(
+    command: Command | None = Field(
         None,
-        min_length=1,
         description="Launch prefix, for example [vllm, serve]; the engine's usual one if absent",
     )
     args: dict[str, ArgValue] = Field(
@@ -66,26 +113,11 @@ class EngineConfig(Strict):
         description="Engine flags without dashes: true gives --flag, false and null leave it out, "
         "a list repeats values, a mapping becomes JSON",
     )
-    env: dict[str, str] = Field(
+    env: dict[EnvName, EnvValue] = Field(
         default_factory=dict, description="Environment variables added for the engine"
     )
     startup_timeout: Seconds = Field(900.0, description="Longest wait for readiness")
     stop_timeout: Seconds = Field(30.0, description="Grace between SIGTERM and SIGKILL")
-
-    @field_validator("command", mode="before")
-    @classmethod
-    def _split(cls, value: object) -> object:
-        return value.split() if isinstance(value, str) else value
-
-    @field_validator("env", mode="before")
-    @classmethod
-    def _text(cls, value: object) -> object:
-        if isinstance(value, dict):
-            return {
-                k: str(v) if isinstance(v, int | float) and not isinstance(v, bool) else v
-                for k, v in value.items()
-            }
-        return value
 
 
 class ArmConfig(Strict):
@@ -93,8 +125,12 @@ class ArmConfig(Strict):
 
     method: str = Field(min_length=1, description="draft_model, ngram, eagle3, mtp, ...")
     name: str | None = Field(None, description="Prefix of the arm's name in reports; the method if absent")
-    draft: str | list[str] | None = Field(None, description="Draft model id(s) or path(s)")
-    k: int | list[int] | None = Field(None, description="Speculative tokens per verify step; a list expands")
+    draft: Text | Annotated[list[Text], Field(min_length=1)] | None = Field(
+        None, description="Draft model id(s) or path(s); a list expands"
+    )
+    k: (
+        Annotated[int, Field(ge=1)] | Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)] | None
+    ) = Field(None, description="Speculative tokens per verify step; a list expands")
     settings: dict[str, ArgValue] = Field(
         default_factory=dict,
         description="Method settings as the engine names them; a list of scalars expands",
@@ -103,7 +139,16 @@ class ArmConfig(Strict):
         default_factory=dict,
         description="Engine flags of this arm only; reported as a difference between arms",
     )
-    env: dict[str, str] = Field(default_factory=dict, description="Environment of this arm only; reported")
+    env: dict[EnvName, EnvValue] = Field(
+        default_factory=dict, description="Environment of this arm only; reported"
+    )
+
+    @field_validator("method")
+    @classmethod
+    def _speculates(cls, value: str) -> str:
+        if value.lower() in {"baseline", "none"}:
+            raise ValueError("the baseline runs in every sweep and needs no entry: remove it")
+        return value
 
 
 class Loads(Strict):
@@ -124,9 +169,9 @@ class Loads(Strict):
 class Sampling(Strict):
     """Sampling parameters sent with every request; nothing is left to the engine's defaults."""
 
-    temperature: float = Field(0.0, ge=0.0, le=5.0)
-    top_p: float = Field(1.0, gt=0.0, le=1.0)
-    top_k: int | None = Field(None, ge=1)
+    temperature: float = Field(0.0, ge=0.0, le=5.0, description="0 is greedy")
+    top_p: float = Field(1.0, gt=0.0, le=1.0, description="Nucleus sampling; 1 is off")
+    top_k: int | None = Field(None, ge=1, description="Sample among the k likeliest tokens; absent is off")
 
 
 class Workload(Strict):
@@ -146,7 +191,10 @@ class Workload(Strict):
         "natural",
         description="natural: stop at the model's end of text; forced: ignore it (grade D, no verdict)",
     )
-    sampling: Sampling = Field(default_factory=lambda: Sampling.model_validate({}))
+    sampling: Sampling = Field(
+        default_factory=lambda: Sampling.model_validate({}),
+        description="Sampling parameters of every request",
+    )
     request_timeout: Seconds = Field(600.0, description="A request without an end after this long failed")
 
 
@@ -166,14 +214,17 @@ class Measure(Strict):
     warmup_per_slot: int = Field(2, ge=1, le=100, description="Warm-up requests per slot before each cell")
     order_seed: int = Field(1, ge=0, description="Seed of the arm order and of the request order")
     time_budget: Seconds | None = Field(None, description="No new round starts when it would not fit")
-    expect: Expect = Field(default_factory=lambda: Expect.model_validate({}))
+    expect: Expect = Field(
+        default_factory=lambda: Expect.model_validate({}),
+        description="Known speeds, for the time estimate of `specbench plan`",
+    )
 
 
 class Limits(Strict):
     """Absolute limits that an arm must keep to be recommended; milliseconds."""
 
-    ttft_p95_ms: float | None = Field(None, gt=0)
-    tpot_p95_ms: float | None = Field(None, gt=0)
+    ttft_p95_ms: float | None = Field(None, gt=0, description="Time to first token, 95th percentile")
+    tpot_p95_ms: float | None = Field(None, gt=0, description="Time per output token, 95th percentile")
 
 
 class VerdictConfig(Strict):
@@ -184,20 +235,33 @@ class VerdictConfig(Strict):
     traffic: dict[Annotated[int, Field(ge=1)], Annotated[float, Field(ge=0)]] | None = Field(
         None, description="Share of serving time spent at each concurrency; equal shares if absent"
     )
-    limits: Limits = Field(default_factory=lambda: Limits.model_validate({}))
+    limits: Limits = Field(
+        default_factory=lambda: Limits.model_validate({}), description="Absolute limits for a recommendation"
+    )
 
 
 class Config(Strict):
     """A whole config file."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-    target: Target
-    engine: EngineConfig
-    arms: list[ArmConfig] = Field(min_length=1)
-    loads: Loads
-    workload: Workload = Field(default_factory=lambda: Workload.model_validate({}))
-    measure: Measure = Field(default_factory=lambda: Measure.model_validate({}))
-    verdict: VerdictConfig = Field(default_factory=lambda: VerdictConfig.model_validate({}))
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        description="Name of the sweep, used in folder names and reports",
+    )
+    target: Target = Field(description="The model that is served: an id or path, or a section")
+    engine: EngineConfig = Field(description="How the engine is started")
+    arms: list[ArmConfig] = Field(
+        min_length=1, description="The speculative arms; the baseline runs in any case"
+    )
+    loads: Loads = Field(description="How requests arrive")
+    workload: Workload = Field(
+        default_factory=lambda: Workload.model_validate({}), description="What is sent"
+    )
+    measure: Measure = Field(
+        default_factory=lambda: Measure.model_validate({}), description="How often and in which order"
+    )
+    verdict: VerdictConfig = Field(
+        default_factory=lambda: VerdictConfig.model_validate({}), description="What counts as paying"
+    )
     gate: bool = Field(False, description="End `sweep` with the verdict's exit code")
     out: str = Field("./runs", description="Folder of run directories, relative to the working directory")
 

@@ -41,6 +41,8 @@ class LaunchSpec:
         base_url: ``http://127.0.0.1:PORT``.
         served_model: the name that requests must use.
         speculation_flags: the part of ``argv`` that turns speculation on; empty for the baseline.
+        local: whether the server runs as a child of this command; false behind docker, ssh and the like,
+            where the owner of the port cannot be seen.
     """
 
     arm_id: str
@@ -50,6 +52,7 @@ class LaunchSpec:
     base_url: str
     served_model: str
     speculation_flags: tuple[str, ...] = ()
+    local: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +109,14 @@ class Engine(Protocol):
     """One engine kind, bound to a target and an engine section of a config.
 
     Methods that take a session speak HTTP to a running server and raise `aiohttp.ClientError`.
+    ``progress_patterns`` pairs the name of a start-up phase with a regular expression that a log line
+    of that phase matches, in the order of the phases.
     """
 
     kind: str
     health_path: str
     metrics_path: str
+    progress_patterns: tuple[tuple[str, str], ...]
 
     def version(self) -> str:
         """Version of the installed engine, without starting it.

@@ -23,6 +23,23 @@ class ErrorClass(StrEnum):
     CANCELLED = "cancelled"
 
 
+@dataclass(frozen=True, slots=True)
+class RequestAcceptance:
+    """Speculation inside one request, by the engine's own count (the token made by the prefill is not in it).
+
+    Attributes:
+        drafted_steps: verify steps of this request.
+        draft_tokens: draft tokens proposed to them.
+        accepted_tokens: draft tokens accepted, bonus tokens excluded.
+        histogram: element ``i`` is the number of steps that accepted exactly ``i`` draft tokens.
+    """
+
+    drafted_steps: int
+    draft_tokens: int | None = None
+    accepted_tokens: int | None = None
+    histogram: tuple[int, ...] = ()
+
+
 @dataclass(slots=True)
 class RequestRecord:
     """One request as the client saw it.
@@ -33,10 +50,11 @@ class RequestRecord:
         sent_s: when its bytes were handed to the socket.
         end_s: when it finished or failed.
         chunk_s: arrival of each chunk that carried at least one token.
-        chunk_tokens: tokens in each of those chunks, by the engine's own count.
+        chunk_tokens: tokens in each of those chunks, by the engine's own count; -1 where it gave none.
         token_ids: generated token ids, when the engine gives them.
         output_tokens: the engine's usage count; null when it gave none.
         finish_reason: ``stop``, ``length``, ...; null means that the request did not finish.
+        acceptance: per-request speculation counts, when the engine sends them.
     """
 
     id: str
@@ -55,6 +73,7 @@ class RequestRecord:
     http_status: int | None = None
     error_class: ErrorClass | None = None
     error: str | None = None
+    acceptance: RequestAcceptance | None = None
 
     @property
     def ok(self) -> bool:

@@ -1,0 +1,135 @@
+"""From the files of one cell to its numbers, or to the reason why it is not valid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from specbench.analysis.latency import CellTimes, measure
+from specbench.analysis.window import NoWindowError, Window, steady_window
+from specbench.load.table import table_to_records
+from specbench.observe.counters import CounterReset, EngineCounters, difference
+
+if TYPE_CHECKING:
+    from specbench.load.record import RequestRecord
+    from specbench.runs.records import CellCounters, CellRecord
+    from specbench.runs.rundir import RunDir
+
+MAX_FAILED_SHARE: Final = 0.001
+"""More failed requests than this and the cell does not count: a failure frees a slot and flatters."""
+
+MAX_COUNT_MISMATCH: Final = 0.005
+"""Largest relative difference between the client's and the engine's count of generated tokens."""
+
+
+@dataclass(slots=True)
+class Cell:
+    """One cell, measured. ``invalid`` holds the reasons why it must not be used; empty means valid."""
+
+    record: CellRecord
+    requests: int = 0
+    failed_requests: int = 0
+    window: Window | None = None
+    times: CellTimes | None = None
+    window_counters: EngineCounters | None = None
+    cell_counters: EngineCounters | None = None
+    mean_output_tokens: float | None = None
+    invalid: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def valid(self) -> bool:
+        """Measured, and nothing speaks against using it."""
+        return self.record.status == "ok" and not self.invalid
+
+
+def load_cell(run: RunDir, record: CellRecord) -> Cell:
+    """Read one cell and judge whether it may be used.
+
+    Raises:
+        RunFileError: a file of the cell is damaged.
+    """
+    cell = Cell(record)
+    table = run.requests(record.id)
+    if table is None:
+        if record.status == "ok":
+            cell.invalid.append("its requests.parquet is missing")
+        return cell
+    records = table_to_records(table)
+    cell.requests = len(records)
+    cell.failed_requests = sum(1 for r in records if not r.ok)
+    if record.status != "ok":
+        return cell
+    outputs = [r.output_tokens for r in records if r.ok and r.output_tokens is not None]
+    cell.mean_output_tokens = sum(outputs) / len(outputs) if outputs else None
+    _check_failures(cell, records)
+    try:
+        cell.window = steady_window(records, record.concurrency)
+    except NoWindowError as error:
+        cell.invalid.append(f"no steady window: {error}")
+        return cell
+    cell.times = measure(records, cell.window)
+    if cell.times.output_tokens_per_s is None:
+        cell.invalid.append("no token count: the server sent neither token ids nor continuous usage")
+    _check_client(cell)
+    _use_counters(cell, run.counters(record.id), records)
+    return cell
+
+
+def _check_failures(cell: Cell, records: list[RequestRecord]) -> None:
+    if cell.requests and cell.failed_requests / cell.requests > MAX_FAILED_SHARE:
+        kinds: dict[str, int] = {}
+        for r in records:
+            if not r.ok:
+                name = str(r.error_class) if r.error_class else "no finish reason"
+                kinds[name] = kinds.get(name, 0) + 1
+        detail = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items()))
+        first = next((r.error for r in records if r.error), None)
+        cell.invalid.append(
+            f"{cell.failed_requests} of {cell.requests} requests failed ({detail})"
+            + (f": {first[:200]}" if first else "")
+        )
+
+
+def _check_client(cell: Cell) -> None:
+    client = cell.record.client or {}
+    if client.get("client_bound"):
+        cell.invalid.append("client-bound: " + "; ".join(str(r) for r in client.get("reasons", [])))
+
+
+def _use_counters(cell: Cell, counters: CellCounters | None, records: list[RequestRecord]) -> None:
+    if counters is None:
+        cell.warnings.append("engine counters are missing: acceptance is not known")
+        return
+    cell.warnings += [f"counters: {e}" for e in counters.errors]
+    start, opened, closed, end = (
+        _snapshot(counters, at) for at in ("start", "window_open", "window_close", "end")
+    )
+    try:
+        if opened is not None and closed is not None:
+            cell.window_counters = difference(opened, closed)
+        if start is not None and end is not None:
+            cell.cell_counters = difference(start, end)
+    except CounterReset as error:
+        cell.invalid.append(f"{error}: the engine restarted inside the cell")
+        return
+    if cell.cell_counters is not None and cell.cell_counters.generation_tokens is not None:
+        counted = sum(r.output_tokens or 0 for r in records)
+        engine = cell.cell_counters.generation_tokens
+        if engine and abs(counted - engine) / engine > MAX_COUNT_MISMATCH:
+            cell.invalid.append(
+                f"token counts disagree: the client saw {counted}, the engine made {engine:.0f}: "
+                "another client may be using this server"
+            )
+
+
+def _snapshot(counters: CellCounters, at: str) -> EngineCounters | None:
+    scrape = counters.find(at)
+    return None if scrape is None else counters_from_dict(scrape.canonical)
+
+
+def counters_from_dict(values: dict[str, Any]) -> EngineCounters:
+    """The inverse of ``dataclasses.asdict`` after a trip through JSON."""
+    known = {k: v for k, v in values.items() if k in EngineCounters.__dataclass_fields__}
+    known["accepted_per_position"] = tuple(known.get("accepted_per_position") or ())
+    return EngineCounters(**known)

@@ -1,0 +1,30 @@
+"""``specbench gate RUN``: the verdict as an exit code, for CI."""
+
+from __future__ import annotations
+
+import typer
+
+from specbench.cli.errors import CliError
+from specbench.cli.report import RunArgument
+from specbench.report.build import build
+from specbench.runs.files import RunFileError
+from specbench.runs.rundir import RunDir
+from specbench.verdict.exit_codes import ExitCode
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("gate")(gate)
+
+
+def gate(run: RunArgument) -> None:
+    """Print the verdict and its reasons; exit 0 only for GO (10-12 NO-GO, 20 INCONCLUSIVE, 30 invalid)."""
+    try:
+        result = build(RunDir.open(run))
+    except RunFileError as error:
+        code = ExitCode.ENVIRONMENT if (run / "manifest.json").exists() else ExitCode.USAGE
+        raise CliError(str(error), code) from error
+    typer.echo(f"{result.verdict} (grade {result.grade}): {result.headline}")
+    for reason in result.reasons:
+        typer.echo(f"  {reason}")
+    raise typer.Exit(result.exit_code)

@@ -1,0 +1,205 @@
+"""What `specbench plan` knows about a sweep before anything starts: gathered here, printed elsewhere."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import Final
+
+from specbench.cli.errors import CliError
+from specbench.config.grid import Arm
+from specbench.config.plan import Plan, make_plan
+from specbench.config.source import LoadedConfig
+from specbench.engines.base import Engine, EngineMissing
+from specbench.engines.registry import UnknownEngine, make_engine
+from specbench.workloads.mix import build_cell_mix, load_source
+from specbench.workloads.request import CellMix
+from specbench.workloads.requests_file import WorkloadError
+
+PORT: Final = 64999
+"""Stands for the port in a command line and is shown as PORT."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArmPreview:
+    """An arm and the exact command that starts it; null when the engine cannot say without being there."""
+
+    arm: Arm
+    command: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something to mend or to know: ``place`` is ``file:line``, ``fatal`` means a sweep would refuse."""
+
+    place: str
+    key: str
+    message: str
+    mend: str
+    fatal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """Everything to show.
+
+    Attributes:
+        engine: kind and version; ``missing`` says why there is no version.
+        mixes: the requests of a cell, by load id.
+        source_requests: prompts of the source in the chosen categories.
+    """
+
+    loaded: LoadedConfig
+    plan: Plan
+    engine: str
+    missing: str | None
+    arms: tuple[ArmPreview, ...]
+    mixes: dict[str, CellMix]
+    source_requests: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def fatal(self) -> bool:
+        """Whether a sweep would refuse this config."""
+        return any(finding.fatal for finding in self.findings)
+
+
+def make_preview(loaded: LoadedConfig) -> Preview:
+    """Plan a sweep, without starting anything.
+
+    Raises:
+        CliError: the engine kind or the workload is unknown.
+    """
+    config = loaded.config
+    try:
+        engine = make_engine(config.target, config.engine)
+    except UnknownEngine as error:
+        raise CliError(f"{loaded.where('engine.kind')}: {error}") from None
+    try:
+        source = load_source(config.workload, loaded.base_dir)
+        plan = make_plan(config)
+        mixes = {
+            load.id: build_cell_mix(
+                config.workload, source, load, config.measure.warmup_per_slot, config.measure.order_seed
+            )
+            for load in plan.loads
+        }
+    except WorkloadError as error:
+        raise CliError(_placed(loaded, error)) from None
+    kind, version, missing = config.engine.kind, None, None
+    try:
+        version = engine.version()
+    except EngineMissing as error:
+        missing = str(error)
+    return Preview(
+        loaded=loaded,
+        plan=plan,
+        engine=f"{kind} {version.removeprefix(f'{kind}-')}" if version else kind,
+        missing=missing,
+        arms=tuple(ArmPreview(arm, _command(loaded, engine, arm)) for arm in plan.arms),
+        mixes=mixes,
+        source_requests=len(source),
+        findings=(
+            *_engine_findings(loaded, engine, plan),
+            *_path_findings(loaded),
+            *_workload_findings(loaded, mixes, len(source)),
+            *_budget_findings(loaded, plan),
+        ),
+    )
+
+
+def _command(loaded: LoadedConfig, engine: Engine, arm: Arm) -> str | None:
+    try:
+        spec = engine.launch(arm, PORT)
+    except EngineMissing:
+        return None
+    words = [f"{name}={shlex.quote(value)}" for name, value in sorted(spec.env.items())]
+    words += [shlex.quote(word) for word in spec.argv]
+    return loaded.redact(" ".join(words)).replace(str(PORT), "PORT")
+
+
+def _engine_findings(loaded: LoadedConfig, engine: Engine, plan: Plan) -> list[Finding]:
+    found: dict[tuple[str, str], Finding] = {}
+    for arm in plan.arms:
+        for problem in engine.problems(arm, arm.entry):
+            finding = Finding(
+                place=loaded.where(problem.key),
+                key=problem.key,
+                message=loaded.redact(problem.message),
+                mend=problem.mend,
+                fatal=problem.fatal,
+            )
+            found.setdefault((finding.key, finding.message), finding)
+    return list(found.values())
+
+
+def _path_findings(loaded: LoadedConfig) -> list[Finding]:
+    """A plan may be made where the models are not."""
+    findings = []
+    for line in loaded.missing:
+        place, key, message = line.removeprefix(f"{loaded.path}:").split(": ", 2)
+        findings.append(
+            Finding(
+                f"{loaded.path}:{place}",
+                key,
+                message.removesuffix(": correct the path"),
+                "correct the path, or run the sweep where it exists",
+                fatal=False,
+            )
+        )
+    return findings
+
+
+def _workload_findings(loaded: LoadedConfig, mixes: dict[str, CellMix], available: int) -> list[Finding]:
+    place, key = loaded.where("workload.source"), "workload.source"
+    findings = []
+    largest = max(mixes.values(), key=lambda mix: len(mix.measured))
+    if largest.repeats:
+        findings.append(
+            Finding(
+                place,
+                key,
+                f"{available} prompts for cells of up to {len(largest.measured)} requests: prompts repeat",
+                "add prompts: a prefix cache and the `suffix` method do better on repeats than in production",
+                fatal=False,
+            )
+        )
+    fillers = {
+        request.text_source for request in largest.measured if request.text_source.startswith("filler")
+    }
+    if fillers:
+        findings.append(
+            Finding(
+                place,
+                key,
+                f"some prompts are filler text ({', '.join(sorted(fillers))})",
+                "use real text: acceptance on filler says nothing, so there will be no verdict",
+                fatal=False,
+            )
+        )
+    return findings
+
+
+def _budget_findings(loaded: LoadedConfig, plan: Plan) -> list[Finding]:
+    rounds = len(plan.rounds)
+    if plan.rounds_in_budget is None or plan.rounds_in_budget >= rounds:
+        return []
+    return [
+        Finding(
+            loaded.where("measure.time_budget"),
+            "measure.time_budget",
+            f"about {plan.rounds_in_budget} of {rounds} rounds fit",
+            "raise the budget, or measure fewer arms or loads",
+            fatal=False,
+        )
+    ]
+
+
+def _placed(loaded: LoadedConfig, error: WorkloadError) -> str:
+    """Problems that name a config key get its place; those of a requests file have their own."""
+    return "\n".join(
+        f"{loaded.where(key)}: {problem}"
+        if (key := problem.split(":", 1)[0]).startswith("workload.")
+        else problem
+        for problem in error.problems
+    )

@@ -1,0 +1,56 @@
+"""``specbench report RUN`` and ``specbench gate RUN``: judge again from the run directory alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from specbench.cli.errors import CliError
+from specbench.cli.output import finish
+from specbench.report.build import build
+from specbench.report.jsonfile import to_json
+from specbench.report.junit import to_junit
+from specbench.report.markdown import to_markdown
+from specbench.runs.files import RunFileError
+from specbench.runs.rundir import RunDir
+from specbench.verdict.exit_codes import ExitCode
+
+RunArgument = Annotated[Path, typer.Argument(help="A run directory.", show_default=False)]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("report")(report)
+
+
+def report(
+    run: RunArgument,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder for the report files; the run if absent.", show_default=False),
+    ] = None,
+    format_: Annotated[
+        str | None,
+        typer.Option(
+            "--format", help="Print one format instead: json, markdown or junit.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Recompute the numbers, the verdict and every report from a run directory. Needs no engine."""
+    try:
+        if format_ is None:
+            finish(RunDir.open(run), Console(), out)
+            return
+        printers = {"json": to_json, "markdown": lambda r: to_markdown(r).encode(), "junit": to_junit}
+        if format_ not in printers:
+            raise CliError(f"--format {format_}: choose one of {', '.join(printers)}")
+        typer.echo(printers[format_](build(RunDir.open(run))).decode())
+    except RunFileError as error:
+        raise CliError(str(error), _code(run)) from error
+
+
+def _code(run: Path) -> ExitCode:
+    return ExitCode.ENVIRONMENT if (run / "manifest.json").exists() else ExitCode.USAGE

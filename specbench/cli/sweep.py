@@ -1,0 +1,147 @@
+"""``specbench sweep CONFIG``: measure, compare, judge."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+import uvloop
+from rich.console import Console
+
+from specbench.cli.config_file import read_config
+from specbench.cli.errors import CliError
+from specbench.cli.live import Lines, LivePanel, duration_text
+from specbench.cli.output import finish
+from specbench.config.grid import GridError
+from specbench.engines.base import EngineMissing
+from specbench.engines.registry import UnknownEngine
+from specbench.runs.files import RunFileError
+from specbench.runs.rundir import RunDir
+from specbench.sweep.conductor import Conductor, SweepStopped
+from specbench.sweep.prepare import Prepared, RefusedError, check_resume, manifest, prepare
+from specbench.verdict.exit_codes import ExitCode
+from specbench.workloads.requests_file import WorkloadError
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from specbench.config.source import LoadedConfig
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("sweep")(sweep)
+
+
+def sweep(
+    config: Annotated[Path, typer.Argument(help="The config file.", show_default=False)],
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Finish the newest run of this config (or --run): only what is missing."
+        ),
+    ] = False,
+    run: Annotated[
+        Path | None, typer.Option("--run", help="The run directory to resume.", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder of run directories.", show_default=False)
+    ] = None,
+    gate: Annotated[bool, typer.Option("--gate", help="End with the verdict's exit code.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Plain lines instead of a live display.")] = False,
+) -> None:
+    """Launch every arm, replay the workload, compare with the baseline and judge.
+
+    Ctrl-C stops the engines and keeps what was measured; the same command with --resume finishes it.
+    """
+    console = Console()
+    loaded = read_config(config)
+    prepared = _prepare(loaded)
+    folder = out or Path(loaded.config.out)
+    try:
+        directory = _directory(prepared, folder, resume or run is not None, run)
+        with directory.lock():
+            stopped = _conduct(prepared, directory, console, plain)
+    except RunFileError as error:
+        raise CliError(str(error), ExitCode.ENVIRONMENT) from error
+    if stopped is not None:
+        console.print(f"[yellow]The sweep stopped: {stopped}[/]")
+    code = finish(directory, console)
+    if gate or loaded.config.gate or code is ExitCode.ENGINE:
+        raise typer.Exit(int(code))
+
+
+def _prepare(loaded: LoadedConfig) -> Prepared:
+    try:
+        prepared = prepare(loaded)
+    except (GridError, WorkloadError, UnknownEngine, RefusedError) as error:
+        raise CliError(str(error)) from error
+    except EngineMissing as error:
+        raise CliError(f"{error}\nRun `specbench doctor {loaded.path}`.", ExitCode.ENVIRONMENT) from error
+    for problem in prepared.problems:
+        typer.secho(
+            f"warning: {problem.key}: {problem.message}: {problem.mend}", err=True, fg=typer.colors.YELLOW
+        )
+    return prepared
+
+
+def _directory(prepared: Prepared, folder: Path, resume: bool, run: Path | None) -> RunDir:
+    if resume:
+        directory = RunDir.open(run) if run else RunDir.latest(folder, prepared.loaded.config.name)
+        if directory is None:
+            raise CliError(
+                f"{folder} holds no run of {prepared.loaded.config.name!r} to resume: leave out --resume"
+            )
+        try:
+            check_resume(prepared, directory)
+        except RefusedError as error:
+            raise CliError(str(error)) from error
+        return directory
+    directory = RunDir.create(folder, prepared.loaded.config.name)
+    directory.write_manifest(manifest(prepared, directory))
+    return directory
+
+
+def _conduct(prepared: Prepared, directory: RunDir, console: Console, plain: bool) -> str | None:
+    """Run it; returns why it stopped early, or None."""
+    live = console.is_terminal and not plain
+    watcher = LivePanel(console) if live else Lines(console)
+    shown: AbstractContextManager[object] = (
+        watcher if isinstance(watcher, LivePanel) else contextlib.nullcontext()
+    )
+    conductor = Conductor(prepared, directory, watcher)
+    try:
+        with shown:
+            run_until_signal(conductor)
+    except SweepStopped as error:
+        return str(error)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        done = sum(1 for c in directory.cells() if c.status != "interrupted")
+        planned = sum(len(x.cells) for x in prepared.plan.launches)
+        console.print(
+            f"\nInterrupted. Engines are stopped; {done} of {planned} cells are kept in {directory.path}.\n"
+            f"Finish it with: specbench sweep {prepared.loaded.path} --resume --run {directory.path}",
+            highlight=False,
+            soft_wrap=True,
+        )
+        raise typer.Exit(int(ExitCode.INTERRUPTED)) from None
+    console.print(f"Measured in {duration_text(directory.active_s())}.", highlight=False)
+    return None
+
+
+def run_until_signal(conductor: Conductor) -> None:
+    """Run it; SIGINT, SIGTERM and SIGHUP end it in order, with the engines stopped."""
+
+    async def main() -> None:
+        task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, lambda: task.cancel() if task else None)
+        await conductor.conduct()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())

@@ -1,0 +1,212 @@
+"""What a sweep will do, in which order and for about how long. Nothing here starts or reads anything.
+
+Order: each round is one pass over all arms, baseline included. An odd round takes a random order and the
+even round after it the same order reversed, so that over the pair every arm has the same mean position in
+time and a linear drift of the machine (heat, neighbours) cancels in the ratios: the ABBA design.
+Loads take one random order per pair of rounds, the same for all arms, so that arms are compared at the
+same age of their engines.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from specbench.config.grid import Arm, Load, expand_arms, expand_loads
+from specbench.config.model import Config, Workload
+
+ROUGH_STARTUP_S: Final = 120.0
+ROUGH_TOKENS_PER_S: Final = 60.0
+ROUGH_SCALING: Final = 0.8
+"""Without knowledge: 60 tokens/s for one request, growing as concurrency**0.8."""
+
+NATURAL_LENGTH: Final = 0.75
+"""Assumed mean output length over its cap when the model ends by itself."""
+
+SECONDS_RATE: Final = 4.0
+"""With ``workload.seconds``: requests per second and slot that the request list is made long enough for."""
+
+MAX_TIMED_REQUESTS: Final = 50_000
+
+GIVEN: Final = "from measure.expect"
+ROUGH: Final = "rough default"
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class CellPlan:
+    """One cell to come: how much it sends and about how long it takes."""
+
+    load: Load
+    requests: int
+    warmup_requests: int
+    estimate_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """One engine start with its cells in order; ``number`` and ``round`` count from 1."""
+
+    number: int
+    round: int
+    arm: Arm
+    cells: tuple[CellPlan, ...]
+    startup_s: float
+    estimate_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RoundPlan:
+    """One pass over all arms."""
+
+    number: int
+    launches: tuple[LaunchPlan, ...]
+    estimate_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The whole sweep.
+
+    Attributes:
+        arms: baseline first, then in the order of the config.
+        startup_basis, speed_basis: where the estimate comes from.
+        estimate_s: of all rounds, whatever the time budget.
+        rounds_in_budget: rounds that fit ``measure.time_budget`` by this estimate; null without one.
+    """
+
+    arms: tuple[Arm, ...]
+    loads: tuple[Load, ...]
+    rounds: tuple[RoundPlan, ...]
+    startup_basis: str
+    speed_basis: str
+    estimate_s: float
+    rounds_in_budget: int | None
+
+    @property
+    def launches(self) -> tuple[LaunchPlan, ...]:
+        """Every launch, in order."""
+        return tuple(launch for round_ in self.rounds for launch in round_.launches)
+
+    @property
+    def cells_per_launch(self) -> tuple[CellPlan, ...]:
+        """The cells of any launch, in the order of the config's loads."""
+        order = {load.id: i for i, load in enumerate(self.loads)}
+        return tuple(sorted(self.rounds[0].launches[0].cells, key=lambda cell: order[cell.load.id]))
+
+
+def make_plan(config: Config) -> Plan:
+    """Plan every round of a sweep.
+
+    Raises:
+        GridError: two arms cannot be told apart.
+    """
+    arms, loads = expand_arms(config), expand_loads(config)
+    expect = config.measure.expect
+    startup_s = expect.startup or ROUGH_STARTUP_S
+    cells = {load.id: _cell(config, load) for load in loads}
+    launch_s = startup_s + sum(cell.estimate_s for cell in cells.values())
+    rounds = []
+    number = 0
+    for round_number in range(1, config.measure.rounds + 1):
+        launches = []
+        for arm in arm_order(arms, round_number, config.measure.order_seed):
+            number += 1
+            ordered = load_order(loads, round_number, config.measure.order_seed)
+            launches.append(
+                LaunchPlan(
+                    number=number,
+                    round=round_number,
+                    arm=arm,
+                    cells=tuple(cells[load.id] for load in ordered),
+                    startup_s=startup_s,
+                    estimate_s=launch_s,
+                )
+            )
+        rounds.append(RoundPlan(round_number, tuple(launches), launch_s * len(launches)))
+    budget = config.measure.time_budget
+    return Plan(
+        arms=arms,
+        loads=loads,
+        rounds=tuple(rounds),
+        startup_basis=GIVEN if expect.startup else ROUGH,
+        speed_basis=GIVEN if expect.tokens_per_s else ROUGH,
+        estimate_s=launch_s * number,
+        rounds_in_budget=None
+        if budget is None
+        else min(config.measure.rounds, int(budget // (launch_s * len(arms)))),
+    )
+
+
+def arm_order(arms: Sequence[Arm], round_number: int, seed: int) -> tuple[Arm, ...]:
+    """Arms of a round (from 1): random in odd rounds, the reverse of the round before in even ones."""
+    pair = (round_number + 1) // 2
+    order = _shuffled(sorted(arms, key=lambda arm: arm.id), f"arms/{seed}/{pair}")
+    return tuple(order if round_number % 2 else reversed(order))
+
+
+def load_order(loads: Sequence[Load], round_number: int, seed: int) -> tuple[Load, ...]:
+    """Loads of every launch of a round: random, the same for both rounds of a pair and for all arms."""
+    pair = (round_number + 1) // 2
+    return tuple(_shuffled(sorted(loads, key=lambda load: load.concurrency), f"loads/{seed}/{pair}"))
+
+
+def requests_in_cell(workload: Workload, load: Load) -> int:
+    """Measured requests of a cell.
+
+    With ``workload.seconds`` this is how many are held ready: enough for 4 requests per second and slot
+    (at most 50,000); admission ends with the time, or with the last of them.
+    """
+    count = max(workload.min_requests, workload.requests_per_slot * load.concurrency)
+    if workload.seconds is None:
+        return count
+    ready = math.ceil(SECONDS_RATE * workload.seconds * load.concurrency)
+    return max(6 * load.concurrency, min(MAX_TIMED_REQUESTS, ready))
+
+
+def expected_tokens_per_s(concurrency: int, known: Mapping[int, float] | None) -> float:
+    """Output tokens/s at a concurrency, from known points.
+
+    Between two points on a straight line of log speed over log concurrency; above the highest point its
+    speed stays; below the lowest it falls in proportion. Without points, the rough default.
+    """
+    if not known:
+        return float(ROUGH_TOKENS_PER_S * concurrency**ROUGH_SCALING)
+    points = sorted(known.items())
+    if concurrency >= points[-1][0]:
+        return points[-1][1]
+    if concurrency <= points[0][0]:
+        return points[0][1] * concurrency / points[0][0]
+    (c0, s0), (c1, s1) = next(
+        pair for pair in itertools.pairwise(points) if pair[0][0] <= concurrency <= pair[1][0]
+    )
+    share = math.log(concurrency / c0) / math.log(c1 / c0)
+    return float(s0 * (s1 / s0) ** share)
+
+
+def _cell(config: Config, load: Load) -> CellPlan:
+    workload = config.workload
+    requests = requests_in_cell(workload, load)
+    warmup = config.measure.warmup_per_slot * load.concurrency
+    tokens = workload.max_output_tokens * (1.0 if workload.output_mode == "forced" else NATURAL_LENGTH)
+    request_s = tokens / expected_tokens_per_s(load.concurrency, config.measure.expect.tokens_per_s)
+    if workload.seconds is None:
+        measured_s = requests * request_s
+    else:
+        # Admission for the given time or six requests per slot, then the last ones finish.
+        measured_s = max(workload.seconds, 6 * load.concurrency * request_s) + load.concurrency * request_s
+    return CellPlan(load, requests, warmup, warmup * request_s + measured_s)
+
+
+def _shuffled(items: Sequence[_T], label: str) -> list[_T]:
+    """A permutation that depends on the label alone: the same in every process and on every machine."""
+    seed = int.from_bytes(hashlib.sha256(label.encode()).digest()[:8])
+    order = list(items)
+    random.Random(seed).shuffle(order)  # noqa: S311 - an order of measurement, not a secret
+    return order

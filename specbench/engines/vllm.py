@@ -1,0 +1,214 @@
+"""vLLM, driven over HTTP as users run it. Written for and tried with vLLM 0.32."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import aiohttp
+
+from specbench.engines.base import Description, Failure, LaunchSpec, Problem
+from specbench.engines.command import is_local_command
+from specbench.engines.ports import HOST
+from specbench.engines.vllm_command import (
+    DEFAULT_COMMAND,
+    installed_version,
+    takes_model_as_word,
+)
+from specbench.engines.vllm_dialect import (
+    counters_from_vllm,
+    describe_from_server_info,
+    merge_args,
+    normal_name,
+    render_args,
+    speculation_flags,
+)
+from specbench.engines.vllm_failures import explain_vllm
+from specbench.engines.vllm_problems import vllm_problems
+from specbench.observe import prometheus
+
+if TYPE_CHECKING:
+    from specbench.config.grid import Arm
+    from specbench.config.model import ArgValue, EngineConfig, Target
+    from specbench.observe.counters import EngineCounters
+    from specbench.observe.prometheus import Samples
+
+TESTED: Final = ((0, 32), (0, 33))
+"""Versions from (included) and to (excluded) that this file was tried with."""
+
+SHARED_ARGS: Final[dict[str, ArgValue]] = {
+    "generation-config": "vllm",
+    "seed": 0,
+    "no-enable-prefix-caching": True,
+}
+"""Added to every arm unless the config sets them. Requests carry their whole sampling parameters, so
+a model's own generation config must not add any; rounds repeat prompts, so prefixes are not kept."""
+
+SHARED_ENV: Final = {"VLLM_NO_USAGE_STATS": "1", "VLLM_SERVER_DEV_MODE": "1"}
+"""Development mode offers the cache reset and the resolved settings; the server listens on 127.0.0.1 only."""
+
+_NOT_SETTINGS: Final = re.compile(
+    r"(^|\.)(served_model_name|instance_id|hf_token|host|port|.*_(port|path|dir|uuid|hash|ip|addr)|.*_port_list"
+    r"|.*compilation_time|traced_files|static_forward_context|(en|dis)abled_custom_ops)$"
+)
+"""Resolved values that name a place, a launch or a result, and say nothing of how the engine works."""
+
+_OTHER_CONFIGS: Final = re.compile(r"^(target_|draft_parallel_config)|\.")
+_DRAFT_SETTINGS: Final = re.compile(r"^draft_model_config\.(dtype|max_model_len|quantization|revision)$")
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
+
+_RESET_TRIES: Final = 20
+_RESET_PAUSE_S: Final = 0.25
+_INFO_TIMEOUT_S: Final = 120.0
+
+
+class VllmEngine:
+    """vLLM's OpenAI-compatible server, bound to a target and an engine section."""
+
+    kind: str = "vllm"
+    health_path: str = "/health"
+    metrics_path: str = "/metrics"
+    progress_patterns: tuple[tuple[str, str], ...] = (
+        ("downloading the model", r"Fetching \d+ files|Downloading "),
+        ("reading the configuration", r"Resolved architecture"),
+        ("starting the engine core", r"Initializing a V\d LLM engine"),
+        ("loading weights", r"Starting to load model|Loading safetensors|Loading weights took"),
+        ("loading the draft", r"Loading drafter model"),
+        ("compiling", r"Dynamo bytecode transform|Compiling a graph|torch\.compile takes"),
+        ("allocating KV memory", r"KV cache size: [\d,]+ tokens"),
+        ("warming up", r"Warming up"),
+        ("capturing graphs", r"Capturing CUDA graph|Graph capturing"),
+        ("starting the server", r"Starting vLLM (?:API )?server|Started server process"),
+    )
+
+    def __init__(self, target: Target, config: EngineConfig) -> None:
+        self._target = target
+        self._config = config
+        self._command = tuple(config.command or DEFAULT_COMMAND)
+        self._version: str | None = None
+
+    def version(self) -> str:
+        """Version of the vLLM that the command would start; asked once.
+
+        Raises:
+            EngineMissing: the command is not there, or holds no vLLM.
+        """
+        if self._version is None:
+            self._version = installed_version(self._command)
+        return self._version
+
+    def problems(self, arm: Arm, index: int | None) -> list[Problem]:
+        """What vLLM would refuse or ignore in an arm; those of the shared sections come with the baseline."""
+        return vllm_problems(self._target, self._config, arm, index)
+
+    def launch(self, arm: Arm, port: int) -> LaunchSpec:
+        """The command line and environment of an arm."""
+        name = f"specbench-{arm.id}"
+        speculation = speculation_flags(arm)
+        model = (
+            [self._target.model] if takes_model_as_word(self._command) else ["--model", self._target.model]
+        )
+        own: dict[str, ArgValue] = {"revision": self._target.revision, "tokenizer": self._target.tokenizer}
+        args = merge_args(_shared_args(self._config.args), self._config.args)
+        argv = (
+            *self._command,
+            *model,
+            *render_args({"served-model-name": name, "host": HOST, "port": port}),
+            *render_args(own),
+            *render_args(merge_args(args, arm.args)),
+            *speculation,
+        )
+        return LaunchSpec(
+            arm_id=arm.id,
+            argv=argv,
+            env={**SHARED_ENV, **self._config.env, **arm.env},
+            port=port,
+            base_url=f"http://{HOST}:{port}",
+            served_model=name,
+            speculation_flags=speculation,
+            local=is_local_command(self._command),
+        )
+
+    async def describe(self, session: aiohttp.ClientSession, base_url: str, log: str) -> Description:
+        """What runs: version, resolved settings, KV capacity.
+
+        The settings are missing when the server has no development pages (``VLLM_SERVER_DEV_MODE=0``).
+        """
+        version = await _get_json(session, base_url + "/version")
+        models = await _get_json(session, base_url + "/v1/models")
+        info = await _get_json(session, base_url + "/server_info?config_format=json", missing_ok=True)
+        async with session.get(base_url + self.metrics_path) as response:
+            response.raise_for_status()
+            samples = prometheus.parse(await response.text())
+        found = describe_from_server_info(
+            version=str((version or {}).get("version", "")),
+            models=models or {},
+            server_info=info,
+            samples=samples,
+            log=log,
+        )
+        settings = {
+            key: _ADDRESS.sub("", value) if isinstance(value, str) else value
+            for key, value in found.settings.items()
+            if not _NOT_SETTINGS.search(key)
+        }
+        speculation = {
+            key: value
+            for key, value in found.speculation.items()
+            if value is not None and (_DRAFT_SETTINGS.match(key) or not _OTHER_CONFIGS.search(key))
+        }
+        return dataclasses.replace(found, settings=settings, speculation=speculation)
+
+    async def reset_prefix_cache(self, session: aiohttp.ClientSession, base_url: str) -> bool:
+        """Forget cached prefixes; tried again for a few seconds while requests still hold blocks."""
+        for attempt in range(_RESET_TRIES):
+            if attempt:
+                await asyncio.sleep(_RESET_PAUSE_S)
+            async with session.post(base_url + "/reset_prefix_cache") as response:
+                if response.status in (404, 405):
+                    return False
+                if response.status == 200 and _success(await response.text()):
+                    return True
+        return False
+
+    def counters(self, samples: Samples) -> EngineCounters:
+        """Totals from a parsed metrics page."""
+        return counters_from_vllm(samples)
+
+    def explain(self, log: str, returncode: int | None) -> Failure:
+        """Root cause of a launch that failed or died."""
+        return explain_vllm(log, returncode)
+
+
+def is_tested(version: str) -> bool:
+    """Whether a version lies in the range that this engine was tried with."""
+    match = re.match(r"(\d+)\.(\d+)", version)
+    return match is not None and TESTED[0] <= (int(match[1]), int(match[2])) < TESTED[1]
+
+
+def _shared_args(config: dict[str, ArgValue]) -> dict[str, ArgValue]:
+    named = {normal_name(name).removeprefix("no-").removeprefix("enable-") for name in config}
+    return {
+        name: value
+        for name, value in SHARED_ARGS.items()
+        if name.removeprefix("no-").removeprefix("enable-") not in named
+    }
+
+
+def _success(text: str) -> bool:
+    """Older servers answer with an empty page, newer ones with ``{"success": true}``."""
+    return '"success"' not in text or re.search(r'"success"\s*:\s*true', text) is not None
+
+
+async def _get_json(
+    session: aiohttp.ClientSession, url: str, *, missing_ok: bool = False
+) -> dict[str, Any] | None:
+    timeout = aiohttp.ClientTimeout(total=_INFO_TIMEOUT_S)
+    async with session.get(url, timeout=timeout) as response:
+        if missing_ok and response.status != 200:
+            return None
+        response.raise_for_status()
+        body = await response.json(content_type=None)
+    return body if isinstance(body, dict) else None

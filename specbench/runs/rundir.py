@@ -1,0 +1,199 @@
+"""The run directory: the only hand-over between measuring and judging."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import secrets
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from specbench.runs import records as r
+from specbench.runs.files import RunFileError, read_json, write_json
+from specbench.runs.journal import Journal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class RunDir:
+    """Paths, reading and writing of one run.
+
+    Layout::
+
+        manifest.json  journal.jsonl
+        launches/ID/{engine.log,launch.json}
+        cells/ID/{requests.parquet,counters.json,cell.json}
+
+    A cell is complete when its ``cell.json`` exists: it is written last.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.journal = Journal(path / "journal.jsonl")
+
+    @classmethod
+    def create(cls, out: Path, name: str) -> RunDir:
+        """A new directory ``out/NAME-UTC-ID``.
+
+        Raises:
+            RunFileError: it cannot be made.
+        """
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        path = out / f"{name}-{stamp}-{secrets.token_hex(2)}"
+        try:
+            (path / "launches").mkdir(parents=True)
+            (path / "cells").mkdir()
+        except OSError as error:
+            raise RunFileError(
+                f"cannot make {path}: {error.strerror or error}; choose another --out"
+            ) from error
+        return cls(path)
+
+    @classmethod
+    def open(cls, path: Path) -> RunDir:
+        """An existing run.
+
+        Raises:
+            RunFileError: there is no run there.
+        """
+        if not (path / "manifest.json").is_file():
+            raise RunFileError(f"{path} is not a run directory: it has no manifest.json")
+        return cls(path)
+
+    @classmethod
+    def latest(cls, out: Path, name: str) -> RunDir | None:
+        """The newest run of a config name under ``out``, or None."""
+        pattern = re.compile(re.escape(name) + r"-\d{8}T\d{6}Z-[0-9a-f]{4}")
+        if not out.is_dir():
+            return None
+        found = [p for p in out.iterdir() if pattern.fullmatch(p.name) and (p / "manifest.json").is_file()]
+        return cls(max(found, key=lambda p: (p.name[-21:-5], p.stat().st_mtime))) if found else None
+
+    @property
+    def id(self) -> str:
+        """The folder's name."""
+        return self.path.name
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Only one sweep may write a run.
+
+        Raises:
+            RunFileError: another process holds it.
+        """
+        fd = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise RunFileError(
+                    f"{self.path} is being written by another specbench; wait for it or stop it"
+                ) from error
+            yield
+        finally:
+            os.close(fd)
+
+    def manifest(self) -> r.Manifest:
+        """Read ``manifest.json``."""
+        return read_json(self.path / "manifest.json", r.Manifest, r.MANIFEST_SCHEMA)
+
+    def write_manifest(self, manifest: r.Manifest) -> None:
+        """Write it once, before the first launch."""
+        write_json(self.path / "manifest.json", manifest)
+
+    def active_s(self) -> float:
+        """Seconds spent measuring, over the first session and all resumes that ended in order."""
+        return sum(float(e.get("active_s", 0.0)) for e in self.journal.read())
+
+    def launch_path(self, launch: str) -> Path:
+        """Folder of a launch; a second attempt after a resume gets its own."""
+        return self.path / "launches" / launch
+
+    def write_launch(self, record: r.LaunchRecord) -> None:
+        """Write or replace the record of a launch."""
+        write_json(self.launch_path(record.id) / "launch.json", record)
+
+    def launches(self) -> list[r.LaunchRecord]:
+        """All launches with a record, in order of start."""
+        found = [
+            read_json(p, r.LaunchRecord, r.LAUNCH_SCHEMA)
+            for p in sorted((self.path / "launches").glob("*/launch.json"))
+        ]
+        return sorted(found, key=lambda x: x.started_utc)
+
+    def cell_path(self, cell: str) -> Path:
+        """Folder of a cell."""
+        return self.path / "cells" / cell
+
+    def cells(self) -> list[r.CellRecord]:
+        """All cells with a record, by round, arm and load."""
+        found = [
+            read_json(p, r.CellRecord, r.CELL_SCHEMA)
+            for p in sorted((self.path / "cells").glob("*/cell.json"))
+        ]
+        return sorted(found, key=lambda x: (x.round, x.arm, x.concurrency))
+
+    def set_aside(self, cell: str) -> None:
+        """Move an earlier, unfinished attempt at a cell to ``interrupted/``: nothing measured is thrown away."""
+        folder = self.cell_path(cell)
+        if not folder.exists():
+            return
+        shelf = self.path / "interrupted"
+        shelf.mkdir(exist_ok=True)
+        n = 1
+        while (shelf / f"{cell}.{n}").exists():
+            n += 1
+        folder.replace(shelf / f"{cell}.{n}")
+
+    def write_cell(
+        self, record: r.CellRecord, counters: r.CellCounters | None, requests: pa.Table | None
+    ) -> None:
+        """Write a cell's files, the record last.
+
+        Raises:
+            RunFileError: disk full or the like; no ``cell.json`` exists then.
+        """
+        folder = self.cell_path(record.id)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "cell.json").unlink(missing_ok=True)
+        if requests is not None:
+            _write_parquet(folder / "requests.parquet", requests)
+        if counters is not None:
+            write_json(folder / "counters.json", counters)
+        write_json(folder / "cell.json", record)
+
+    def requests(self, cell: str) -> pa.Table | None:
+        """The request records of a cell, or None when it has none."""
+        path = self.cell_path(cell) / "requests.parquet"
+        if not path.exists():
+            return None
+        try:
+            return pq.read_table(path)
+        except (OSError, pa.ArrowException) as error:
+            raise RunFileError(f"{path} is damaged: {error}; remove that cell folder and --resume") from error
+
+    def counters(self, cell: str) -> r.CellCounters | None:
+        """The counter scrapes of a cell, or None when it has none."""
+        path = self.cell_path(cell) / "counters.json"
+        return read_json(path, r.CellCounters, r.COUNTERS_SCHEMA) if path.exists() else None
+
+
+def _write_parquet(path: Path, table: pa.Table) -> None:
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        pq.write_table(table, temporary, compression="zstd")
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except (OSError, pa.ArrowException) as error:
+        temporary.unlink(missing_ok=True)
+        raise RunFileError(
+            f"cannot write {path}: {error}; free space or fix permissions, then --resume"
+        ) from error

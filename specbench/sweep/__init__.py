@@ -1,0 +1,1 @@
+"""The conductor: the only place that knows the order of things."""

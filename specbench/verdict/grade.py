@@ -1,0 +1,39 @@
+"""How much evidence a verdict rests on: the worst of its parts. Grades: docs/method.md, "Evidence"."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from specbench.analysis.run import RunAnalysis
+
+Grade = Literal["A", "B", "C", "D"]
+
+
+def grade(run: RunAnalysis) -> tuple[Grade, tuple[str, ...]]:
+    """The grade and what holds it down.
+
+    A: at least 3 interleaved rounds, real text with natural ends, parity passed. B: fewer than 3 rounds.
+    C: one round, or parity not run. D: forced lengths, filler text, or arms that do not match: no verdict.
+    """
+    found: list[tuple[Grade, str]] = []
+    if run.manifest.output_mode == "forced":
+        found.append(("D", "output lengths were forced"))
+    if any(s.startswith("filler") for s in run.manifest.text_sources):
+        found.append(("D", "the prompts are filler text"))
+    if any(d.kind == "unexplained" for d in run.differences):
+        found.append(("D", "an arm differs from the baseline in more than speculation"))
+    pairs = [
+        len(x.speedup.per_round) for x in run.at.values() if x.arm.method is not None and x.speedup.per_round
+    ]
+    if not pairs:
+        found.append(("D", "no arm has a valid pair with the baseline"))
+    elif min(pairs) < 2:
+        found.append(("C", "an arm has a single round"))
+    elif min(pairs) < 3:
+        found.append(("B", f"only {min(pairs)} rounds"))
+    if any(load.repeats for load in run.manifest.loads):
+        found.append(("C", "the workload has fewer prompts than a cell needs: prompts repeat"))
+    found.append(("C", "parity was not run: that outputs are unchanged is not shown"))
+    worst: Grade = max((g for g, _ in found), default="A")
+    return worst, tuple(text for g, text in sorted(found, reverse=True))

@@ -1,0 +1,265 @@
+"""The rule: from an analysed run to GO, NO-GO, INCONCLUSIVE or INVALID, with reasons in words.
+
+Per arm and load: GO when the lower bound of the speed-up clears ``min_speedup``, NO-GO when the upper bound
+stays below it or a guardrail fails, INCONCLUSIVE otherwise. Picking the best of G arms on the data that
+measured them would give false GOs, so the bound for GO is taken at ``1 - (1 - confidence) / G``
+(Bonferroni). NO-GO needs no correction: all arms must lose.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+import numpy as np
+
+from specbench.analysis.compare import rounds_needed
+from specbench.verdict.exit_codes import ExitCode
+from specbench.verdict.grade import Grade, grade
+from specbench.verdict.words import interval_text, ratio_text
+
+if TYPE_CHECKING:
+    from specbench.analysis.compare import PairedRatio
+    from specbench.analysis.run import ArmLoad, RunAnalysis
+
+Decision = Literal["GO", "NO-GO", "INCONCLUSIVE", "INVALID"]
+
+MAX_KV_USAGE: Final = 0.90
+"""A fuller KV memory means that the cell measures memory pressure, not speculation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A decision with its reasons; ``guardrail`` tells whether a guardrail, not speed, said no."""
+
+    decision: Decision
+    reasons: tuple[str, ...]
+    guardrail: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What to deploy: an arm and the concurrencies at which it is GO."""
+
+    arm: str
+    concurrencies: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The whole judgement."""
+
+    decision: Decision
+    exit_code: ExitCode
+    headline: str
+    reasons: tuple[str, ...]
+    grade: Grade
+    grade_reasons: tuple[str, ...]
+    arms: dict[str, Decided]
+    at: dict[tuple[str, str], Decided]
+    choice: Choice | None
+
+
+def judge(run: RunAnalysis) -> Verdict:
+    """Apply the rule."""
+    arms = [a for a in run.manifest.arms if a.method is not None]
+    blocked = _blocked(run)
+    at: dict[tuple[str, str], Decided] = {}
+    for arm in arms:
+        for load in run.manifest.loads:
+            at[arm.id, load.id] = _at_load(run, run.at[arm.id, load.id], blocked.get(arm.id), len(arms))
+    decided = {a.id: _arm(run, a.id, at, blocked.get(a.id), len(arms)) for a in arms}
+    letter, why = grade(run)
+    decision, code, headline, reasons = _overall(run, decided, at)
+    return Verdict(decision, code, headline, reasons, letter, why, decided, at, _choice(run, decided, at))
+
+
+def _blocked(run: RunAnalysis) -> dict[str, str]:
+    """Arms that must not be judged, and why."""
+    reasons: dict[str, str] = {}
+    for d in run.differences:
+        if d.kind == "unexplained":
+            text = f"{d.setting}: baseline {d.baseline!r}, this arm {d.value!r} ({d.why})"
+            for name in [a.id for a in run.manifest.arms] if d.arm == "baseline" else [d.arm]:
+                reasons.setdefault(name, f"the arms differ in more than speculation: {text}")
+    if run.manifest.output_mode == "forced":
+        for arm in run.manifest.arms:
+            reasons[arm.id] = (
+                "not judged: forced output length runs on past the natural end, which is easy to draft"
+            )
+    filler = sorted({s for s in run.manifest.text_sources if s.startswith("filler")})
+    if filler:
+        for arm in run.manifest.arms:
+            reasons[arm.id] = f"not judged: filler text ({', '.join(filler)})"
+    return reasons
+
+
+def _at_load(run: RunAnalysis, x: ArmLoad, blocked: str | None, arms: int) -> Decided:
+    if blocked is not None:
+        return Decided("INVALID", (blocked,))
+    if x.speedup.value is None:
+        return Decided("INVALID", (x.speedup.why_null or "not measured", *_why_invalid(x)))
+    guards = _guardrails(run, x)
+    if guards:
+        return Decided("NO-GO", guards, guardrail=True)
+    return _speed(run, x.speedup, arms)
+
+
+def _speed(run: RunAnalysis, ratio: PairedRatio, arms: int) -> Decided:
+    threshold, confidence = run.manifest.min_speedup, run.manifest.confidence
+    interval = ratio.interval(confidence)
+    strict = ratio.interval(1 - (1 - confidence) / arms)
+    if interval is None or strict is None:
+        return Decided(
+            "INCONCLUSIVE", (f"{ratio_text(ratio.value)} from one round: no interval, so no claim",)
+        )
+    text = f"{ratio_text(ratio.value)} {interval_text(interval)}"
+    if strict[0] > threshold:
+        return Decided("GO", (f"{text}: faster than the required {ratio_text(threshold)}",))
+    if interval[1] < threshold:
+        return Decided("NO-GO", (f"{text}: below the required {ratio_text(threshold)}",))
+    more = rounds_needed(ratio, threshold, confidence)
+    if interval[0] > threshold:
+        why = (
+            f"{text} clears {ratio_text(threshold)} alone, but {arms} arms were tried: "
+            f"the bound corrected for that is {ratio_text(strict[0])}"
+        )
+    else:
+        why = f"{text} does not settle {ratio_text(threshold)}"
+    ask = (
+        f"about {more} rounds in all would" if more is not None and more <= 100 else "it is too close to call"
+    )
+    return Decided("INCONCLUSIVE", (f"{why}; {ask}",))
+
+
+def _guardrails(run: RunAnalysis, x: ArmLoad) -> tuple[str, ...]:
+    reasons = []
+    for name, limit, values in (
+        ("TTFT", run.manifest.ttft_p95_limit_ms, [c.times.ttft_s for c in x.valid if c.times]),
+        ("TPOT", run.manifest.tpot_p95_limit_ms, [c.times.tpot_s for c in x.valid if c.times]),
+    ):
+        pooled = np.concatenate(values) if values else np.empty(0)
+        if limit is not None and len(pooled):
+            p95 = float(np.quantile(pooled, 0.95)) * 1000
+            if p95 > limit:
+                reasons.append(f"{name} p95 is {p95:.0f} ms, the limit is {limit:.0f} ms")
+    usage = [c.window_counters.kv_usage for c in x.valid if c.window_counters and c.window_counters.kv_usage]
+    if usage and max(usage) > MAX_KV_USAGE:
+        reasons.append(f"KV memory is {max(usage):.0%} full: this load does not fit beside the draft")
+    preempted = sum((c.window_counters.preemptions or 0) for c in x.valid if c.window_counters)
+    if preempted:
+        reasons.append(f"{preempted:.0f} requests were preempted for lack of KV memory")
+    return tuple(reasons)
+
+
+def _why_invalid(x: ArmLoad) -> tuple[str, ...]:
+    reasons: list[str] = []
+    for cell in x.cells:
+        where = f"round {cell.record.round}"
+        if cell.record.failure is not None:
+            reasons.append(f"{where}: {cell.record.failure.summary}")
+        reasons += [f"{where}: {text}" for text in cell.invalid]
+    return tuple(dict.fromkeys(reasons))
+
+
+def _arm(
+    run: RunAnalysis, arm: str, at: dict[tuple[str, str], Decided], blocked: str | None, arms: int
+) -> Decided:
+    """Over the traffic mix: speed of the mix, and guardrails at every load with a share."""
+    if blocked is not None:
+        return Decided("INVALID", (blocked,))
+    ratio = run.mix[arm]
+    if ratio.value is None:
+        lost = [
+            r
+            for load in run.manifest.loads
+            for r in at[arm, load.id].reasons
+            if at[arm, load.id].decision == "INVALID"
+        ]
+        return Decided("INVALID", (ratio.why_null or "not measured", *dict.fromkeys(lost)))
+    guards = [
+        f"at {load.id}: {reason}"
+        for load in run.manifest.loads
+        if run.manifest.traffic.get(load.id, 0) > 0 and at[arm, load.id].guardrail
+        for reason in at[arm, load.id].reasons
+    ]
+    if guards:
+        return Decided("NO-GO", tuple(guards), guardrail=True)
+    return _speed(run, ratio, arms)
+
+
+def _overall(
+    run: RunAnalysis, arms: dict[str, Decided], at: dict[tuple[str, str], Decided]
+) -> tuple[Decision, ExitCode, str, tuple[str, ...]]:
+    threshold = ratio_text(run.manifest.min_speedup)
+    reasons = [f"{arm}: {'; '.join(d.reasons)}" for arm, d in arms.items()]
+    go = [a for a, d in arms.items() if d.decision == "GO"]
+    if go:
+        best = max(go, key=lambda a: run.mix[a].value or 0)
+        text = _mix_text(run, best)
+        return "GO", ExitCode.OK, f"Deploy {best}: {text} over the traffic mix.", tuple(reasons)
+    judged = {a: d for a, d in arms.items() if d.decision != "INVALID"}
+    if not judged:
+        code = ExitCode.ENGINE if _engines_failed(run) else ExitCode.INVALID
+        what = "the engine failed" if code is ExitCode.ENGINE else "no measurement is valid"
+        return "INVALID", code, f"Nothing can be judged: {what}.", tuple(reasons)
+    best = max(judged, key=lambda a: run.mix[a].value or 0)
+    some = _some_loads(run, at)
+    if len(judged) == len(arms) and all(d.decision == "NO-GO" for d in judged.values()):
+        guard = any(d.guardrail for d in judged.values())
+        code = ExitCode.NO_GO_GUARDRAIL if guard else ExitCode.NO_GO_SPEED
+        head = (
+            f"Speculation does not pay for this traffic: the best arm, {best}, reaches {_mix_text(run, best)}"
+        )
+        return "NO-GO", code, f"{head}; {threshold} is required.{some}", tuple(reasons)
+    head = (
+        f"Not settled: the best arm, {best}, reaches {_mix_text(run, best)} against the required {threshold}."
+    )
+    return "INCONCLUSIVE", ExitCode.INCONCLUSIVE, head + some, tuple(reasons)
+
+
+def _some_loads(run: RunAnalysis, at: dict[tuple[str, str], Decided]) -> str:
+    wins = [
+        (run.at[arm.id, load.id].load.concurrency, arm.id, run.at[arm.id, load.id].speedup.value or 0)
+        for arm in run.manifest.arms
+        for load in run.manifest.loads
+        if arm.method is not None and at[arm.id, load.id].decision == "GO"
+    ]
+    if not wins:
+        return ""
+    concurrency, arm_id, value = max(wins, key=lambda w: w[2])
+    return f" It does pay at concurrency {concurrency} ({arm_id}, {ratio_text(value)})."
+
+
+def _mix_text(run: RunAnalysis, arm: str) -> str:
+    ratio = run.mix[arm]
+    interval = ratio.interval(run.manifest.confidence)
+    return ratio_text(ratio.value) + (f" {interval_text(interval)}" if interval else " (one round)")
+
+
+def _engines_failed(run: RunAnalysis) -> bool:
+    ready = {x.arm for x in run.launches if x.status != "failed"}
+    return "baseline" not in ready or ready == {"baseline"}
+
+
+def _choice(run: RunAnalysis, arms: dict[str, Decided], at: dict[tuple[str, str], Decided]) -> Choice | None:
+    """The arm to deploy: a GO over the mix, or else the one that wins most at the low end of the loads.
+
+    Its concurrencies are those where it is GO by itself; without a GO over the mix only the unbroken range
+    from the lowest load counts, since that is what a deployment can switch on.
+    """
+    loads = sorted(run.manifest.loads, key=lambda x: x.concurrency)
+    candidates: list[tuple[bool, float, str, tuple[int, ...]]] = []
+    for arm, d in arms.items():
+        whole = d.decision == "GO"
+        wins = [x for x in loads if at[arm, x.id].decision == "GO"]
+        if not whole:
+            wins = [x for x, y in zip(loads, wins, strict=False) if x == y]
+        if whole or wins:
+            value = run.mix[arm].value if whole else run.at[arm, loads[0].id].speedup.value
+            concurrencies = tuple(x.concurrency for x in wins or loads)
+            candidates.append((whole, value or 0.0, arm, concurrencies))
+    if not candidates:
+        return None
+    _, _, chosen, concurrencies = max(candidates)
+    return Choice(chosen, concurrencies)

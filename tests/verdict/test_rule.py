@@ -1,0 +1,177 @@
+"""From run directories made of arithmetic to verdicts, exit codes and grades."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specbench.analysis.run import analyse
+from specbench.report.build import build
+from specbench.verdict.exit_codes import ExitCode
+from specbench.verdict.rule import Verdict, judge
+from tests.synthetic import Pace, SyntheticRun
+
+BASE = 0.010
+
+
+def paces(
+    speedups: dict[int, float], rounds: int = 3, arm: str = "ngram-k4", spread: float = 0.002
+) -> dict[tuple[str, int, int], Pace | str | None]:
+    """Baseline at 10 ms a token; the arm faster by the given factor at each load, with a little spread."""
+    out: dict[tuple[str, int, int], Pace | str | None] = {}
+    for c, s in speedups.items():
+        for n in range(1, rounds + 1):
+            out["baseline", c, n] = Pace(BASE)
+            out[arm, c, n] = Pace(BASE / (s * (1 + spread * (n - (rounds + 1) / 2))))
+    return out
+
+
+def verdict(
+    tmp_path: Path, run: SyntheticRun, pace: dict[tuple[str, int, int], Pace | str | None]
+) -> Verdict:
+    return judge(analyse(run.write(tmp_path, pace)))
+
+
+def test_go(tmp_path: Path) -> None:
+    v = verdict(tmp_path, SyntheticRun(), paces({1: 1.3, 4: 1.2}))
+    assert (v.decision, v.exit_code) == ("GO", ExitCode.OK)
+    assert v.choice is not None
+    assert v.choice.concurrencies == (1, 4)
+    assert "ngram-k4" in v.headline
+
+
+def test_no_go_on_speed(tmp_path: Path) -> None:
+    v = verdict(tmp_path, SyntheticRun(), paces({1: 0.9, 4: 0.8}))
+    assert (v.decision, v.exit_code) == ("NO-GO", ExitCode.NO_GO_SPEED)
+    assert v.choice is None
+
+
+def test_a_loss_over_the_mix_still_names_the_load_where_it_pays(tmp_path: Path) -> None:
+    v = verdict(tmp_path, SyntheticRun(), paces({1: 1.3, 4: 0.7}))
+    assert v.decision == "NO-GO"
+    assert "pay at concurrency 1" in v.headline
+    assert v.choice is not None
+    assert v.choice.concurrencies == (1,)
+
+
+def test_only_an_unbroken_range_from_the_lowest_load_is_recommended(tmp_path: Path) -> None:
+    v = verdict(tmp_path, SyntheticRun(), paces({1: 0.7, 4: 1.2}))
+    assert v.decision == "NO-GO"
+    assert v.choice is None
+
+
+def test_traffic_weights_decide(tmp_path: Path) -> None:
+    at_one = SyntheticRun(traffic={"c1": 1.0, "c4": 0.0})
+    assert verdict(tmp_path, at_one, paces({1: 1.3, 4: 0.7})).decision == "GO"
+
+
+def test_noise_is_inconclusive_and_says_how_many_rounds(tmp_path: Path) -> None:
+    v = verdict(tmp_path, SyntheticRun(), paces({1: 1.1, 4: 1.1}, spread=0.08))
+    assert (v.decision, v.exit_code) == ("INCONCLUSIVE", ExitCode.INCONCLUSIVE)
+    assert "rounds in all" in v.reasons[0]
+
+
+def test_one_round_never_decides(tmp_path: Path) -> None:
+    v = verdict(tmp_path, SyntheticRun(rounds=1), paces({1: 2.0, 4: 2.0}, rounds=1))
+    assert v.decision == "INCONCLUSIVE"
+    assert v.grade == "C"
+
+
+def test_trying_many_arms_raises_the_bar_for_go(tmp_path: Path) -> None:
+    arms = tuple(f"a{i}" for i in range(8))
+    many = {k: p for a in arms for k, p in paces({1: 1.15, 4: 1.15}, arm=a, spread=0.025).items()}
+    one = verdict(tmp_path, SyntheticRun(arms=("a0",)), paces({1: 1.15, 4: 1.15}, arm="a0", spread=0.025))
+    eight = verdict(tmp_path, SyntheticRun(arms=arms), many)
+    assert one.decision == "GO"
+    assert eight.decision == "INCONCLUSIVE"
+    assert "8 arms were tried" in eight.reasons[0]
+
+
+def test_a_failed_baseline_cell_loses_the_pair_not_the_run(tmp_path: Path) -> None:
+    pace = paces({1: 1.3, 4: 1.3})
+    pace["baseline", 4, 2] = "the engine died"
+    run = analyse(SyntheticRun().write(tmp_path, pace))
+    assert len(run.at["ngram-k4", "c4"].speedup.per_round) == 2
+    assert len(run.at["ngram-k4", "c1"].speedup.per_round) == 3
+
+
+def test_nothing_valid_is_invalid(tmp_path: Path) -> None:
+    pace: dict[tuple[str, int, int], Pace | str | None] = dict.fromkeys(paces({1: 1.3, 4: 1.3}), "died")
+    v = verdict(tmp_path, SyntheticRun(), pace)
+    assert v.decision == "INVALID"
+    assert v.exit_code == ExitCode.INVALID
+
+
+def test_client_bound_cells_give_exit_30(tmp_path: Path) -> None:
+    pace = {k: Pace(BASE, client_bound=True) for k in paces({1: 1.0, 4: 1.0})}
+    v = verdict(tmp_path, SyntheticRun(), {**pace})
+    assert v.exit_code == ExitCode.INVALID
+    assert any("client-bound" in r for r in v.reasons)
+
+
+def test_failed_requests_invalidate_a_cell(tmp_path: Path) -> None:
+    pace = paces({1: 1.3, 4: 1.3})
+    pace["ngram-k4", 4, 1] = Pace(BASE, fail=1)
+    run = analyse(SyntheticRun().write(tmp_path, pace))
+    cell = next(c for c in run.at["ngram-k4", "c4"].cells if c.record.round == 1)
+    assert not cell.valid
+    assert "connection_reset" in cell.invalid[0]
+
+
+def test_preemptions_are_a_guardrail(tmp_path: Path) -> None:
+    pace = paces({1: 1.3, 4: 1.3})
+    for n in (1, 2, 3):
+        pace["ngram-k4", 4, n] = Pace(BASE / (1.3 + 0.001 * n), preemptions=4)
+    v = verdict(tmp_path, SyntheticRun(), pace)
+    assert (v.decision, v.exit_code) == ("NO-GO", ExitCode.NO_GO_GUARDRAIL)
+    assert v.choice is not None
+    assert v.choice.concurrencies == (1,)
+
+
+def test_a_tpot_limit_is_a_guardrail(tmp_path: Path) -> None:
+    v = verdict(tmp_path, SyntheticRun(tpot_limit_ms=5.0), paces({1: 1.3, 4: 1.3}))
+    assert v.exit_code == ExitCode.NO_GO_GUARDRAIL
+    assert "TPOT p95" in v.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("run", "why"),
+    [
+        (SyntheticRun(output_mode="forced"), "forced"),
+        (SyntheticRun(text_sources=("filler:random",)), "filler"),
+        (SyntheticRun(settings={"baseline": {"dtype": "bf16"}, "ngram-k4": {"dtype": "fp16"}}), "dtype"),
+    ],
+)
+def test_no_verdict_without_honest_evidence(tmp_path: Path, run: SyntheticRun, why: str) -> None:
+    v = verdict(tmp_path, run, paces({1: 1.3, 4: 1.3}))
+    assert (v.decision, v.exit_code, v.grade) == ("INVALID", ExitCode.INVALID, "D")
+    assert why in v.reasons[0]
+
+
+def test_known_side_effects_of_speculation_do_not_block(tmp_path: Path) -> None:
+    run = SyntheticRun(
+        settings={
+            "baseline": {"scheduler_config.async_scheduling": True},
+            "ngram-k4": {"scheduler_config.async_scheduling": False},
+        }
+    )
+    assert verdict(tmp_path, run, paces({1: 1.3, 4: 1.3})).decision == "GO"
+
+
+def test_grade_is_c_until_parity_runs(tmp_path: Path) -> None:
+    v = verdict(tmp_path, SyntheticRun(), paces({1: 1.3, 4: 1.3}))
+    assert v.grade == "C"
+    assert any("parity" in r for r in v.grade_reasons)
+
+
+def test_the_result_is_the_same_every_time(tmp_path: Path) -> None:
+    run = SyntheticRun().write(tmp_path, paces({1: 1.3, 4: 1.2}))
+    first, second = build(run), build(run)
+    assert first == second
+    x = first.at("ngram-k4", "c1")
+    assert x is not None
+    assert x.speedup.value == pytest.approx(1.3, rel=0.02)
+    assert x.acceptance.tokens_per_step == pytest.approx(1.0, rel=0.05)
+    assert [c.category for c in x.categories] == ["a", "b"]
+    assert first.complete
