@@ -175,7 +175,7 @@ class _ClosedLoop:
     def _give_up_if_hopeless(self, record: RequestRecord) -> None:
         if self.over:
             return
-        if self.gone_streak >= _GONE_STREAK:
+        if self.gone_streak >= max(_GONE_STREAK, self.concurrency):
             self.recorder.aborted = f"the server is gone: the last {self.gone_streak} requests found none"
         elif self.fail_streak >= max(_FAIL_STREAK, 4 * self.concurrency):
             self.recorder.aborted = f"nothing succeeds: the last {self.fail_streak} requests failed"
