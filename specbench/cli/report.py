@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
@@ -14,11 +15,19 @@ from specbench.report.build import build
 from specbench.report.jsonfile import to_json
 from specbench.report.junit import to_junit
 from specbench.report.markdown import to_markdown
+from specbench.report.model import Result
 from specbench.runs.files import RunFileError
 from specbench.runs.rundir import RunDir
 from specbench.verdict.exit_codes import ExitCode
 
 RunArgument = Annotated[Path, typer.Argument(help="A run directory.", show_default=False)]
+
+
+_PRINTERS: Final[dict[str, Callable[[Result], bytes]]] = {
+    "json": to_json,
+    "markdown": lambda result: to_markdown(result).encode(),
+    "junit": to_junit,
+}
 
 
 def register(app: typer.Typer) -> None:
@@ -44,10 +53,9 @@ def report(
         if format_ is None:
             finish(RunDir.open(run), Console(), out)
             return
-        printers = {"json": to_json, "markdown": lambda r: to_markdown(r).encode(), "junit": to_junit}
-        if format_ not in printers:
-            raise CliError(f"--format {format_}: choose one of {', '.join(printers)}")
-        typer.echo(printers[format_](build(RunDir.open(run))).decode())
+        if format_ not in _PRINTERS:
+            raise CliError(f"--format {format_}: choose one of {', '.join(_PRINTERS)}")
+        typer.echo(_PRINTERS[format_](build(RunDir.open(run))).decode())
     except RunFileError as error:
         raise CliError(str(error), _code(run)) from error
 

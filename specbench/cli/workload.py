@@ -228,7 +228,7 @@ def _done(report: ReadReport, out: Path, sampled: int | None = None) -> None:
     console.print(f"wrote {written:,} requests to {out}", soft_wrap=True)
     if sampled is not None and sampled < report.loaded:
         console.print(
-            "Arrival times are as recorded, so the rate is that of the sample: stretch time when replaying it."
+            "Arrival times are as recorded, so the rate is that of the sample: stretch time to replay it."
         )
 
 

@@ -143,8 +143,8 @@ def _show_content(inspection: Inspection, console: Console) -> None:
     if inspection.prefix is not None:
         p = inspection.prefix
         lines.append(
-            f"prefix reuse: {percent(p.hit_ratio)} of {count(p.blocks)} blocks of {p.block_tokens} tokens would "
-            "come from an infinite prefix cache" + (" (first rows only)" if p.truncated else "")
+            f"prefix reuse: {percent(p.hit_ratio)} of {count(p.blocks)} blocks of {p.block_tokens} tokens "
+            "would come from an infinite prefix cache" + (" (first rows only)" if p.truncated else "")
         )
     if inspection.copying is not None:
         c = inspection.copying
@@ -165,7 +165,8 @@ def _show_bound(bound: DecodeBound | None, why: str | None, console: Console) ->
         return
     speeds = bound.speeds
     console.print(
-        f"decoding is {percent(bound.decode_share)} of the time at {number(speeds.prefill_tokens_per_s)} prefill and "
+        f"decoding is {percent(bound.decode_share)} of the time at "
+        f"{number(speeds.prefill_tokens_per_s)} prefill and "
         f"{number(speeds.decode_tokens_per_s)} decode tokens/s "
         "(--prefill-tps, --decode-tps: give your measured ones)",
         soft_wrap=True,
@@ -198,6 +199,5 @@ def _table(*columns: str, right: Iterable[int] = ()) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     aligned = set(right)
     for i, column in enumerate(columns):
-        justify = "right" if i in aligned else "left"
-        table.add_column(column, justify=justify, overflow="fold", no_wrap=i == 0)
+        table.add_column(column, justify="right" if i in aligned else "left", overflow="fold", no_wrap=i == 0)
     return table

@@ -74,7 +74,7 @@ def meaning(
             "requests": dict(mix_digests),
         },
         "measure": config.measure.model_dump(
-            mode="json", include={"rounds", "warmup_per_slot", "order_seed"}
+            mode="json", include={"rounds", "warmup_per_slot", "order_seed", "client_lag_limit"}
         ),
     }
     return _plain_section(content, variables or {})
@@ -115,6 +115,7 @@ def cell_identity(
                 "request_timeout": config.workload.request_timeout,
             },
             "warmup_per_slot": config.measure.warmup_per_slot,
+            "client_lag_limit": config.measure.client_lag_limit,
         },
         variables or {},
     )

@@ -213,6 +213,10 @@ class Measure(Strict):
     rounds: int = Field(3, ge=1, le=100, description="Passes over all arms, baseline included")
     warmup_per_slot: int = Field(2, ge=1, le=100, description="Warm-up requests per slot before each cell")
     order_seed: int = Field(1, ge=0, description="Seed of the arm order and of the request order")
+    client_lag_limit: Seconds = Field(
+        0.02,
+        description="A cell whose client was later than this (99th percentile) is invalid: client-bound",
+    )
     time_budget: Seconds | None = Field(None, description="No new round starts when it would not fit")
     expect: Expect = Field(
         default_factory=lambda: Expect.model_validate({}),

@@ -160,8 +160,8 @@ def load_order(loads: Sequence[Load], round_number: int, seed: int) -> tuple[Loa
 def requests_in_cell(workload: Workload, load: Load) -> int:
     """Measured requests of a cell.
 
-    With ``workload.seconds`` this is how many are held ready: enough for 4 requests per second and slot
-    (at most 50,000); admission ends with the time, or with the last of them.
+    With ``workload.seconds`` this is the most that are held ready: enough for 4 requests per second and
+    slot, at most 50,000, but never fewer than 6 per slot.
     """
     count = max(workload.min_requests, workload.requests_per_slot * load.concurrency)
     if workload.seconds is None:

@@ -77,8 +77,7 @@ def sweep_name(model: str) -> str:
 
 def _scalar(text: str) -> str:
     """A YAML scalar; in quotes unless it is plainly a name or a path."""
-    plain = re.fullmatch(r"[A-Za-z./][A-Za-z0-9_./-]*", text) and re.search("[a-zA-Z]{4}|/", text)
-    if plain:
+    if re.fullmatch(r"[A-Za-z./][A-Za-z0-9_./-]*", text) and yaml.safe_load(text) == text:
         return text
     quoted: str = yaml.safe_dump(text, default_style='"', allow_unicode=True, width=math.inf)
     return quoted.rstrip("\n")

@@ -22,6 +22,7 @@ import psutil
 
 from specbench.engines import guard, ledger, ports
 from specbench.engines.base import EngineMissing, LaunchSpec
+from specbench.observe.host import nvidia_gpus
 
 HEAD_BYTES: Final = 1 << 20
 TAIL_BYTES: Final = 4 << 20
@@ -31,6 +32,9 @@ DROPPED_ENV: Final = ("PROMETHEUS_MULTIPROC_DIR",)
 _POLL_S: Final = 0.02
 _HANDSHAKE_S: Final = 20.0
 _PORT_WAIT_S: Final = 5.0
+_GPU_WAIT_S: Final = 20.0
+GPU_SLACK_BYTES: Final = 256 << 20
+"""So much may a GPU's memory in use differ without anything being left there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,8 @@ class StopReport:
         killed: ``"pid name"`` of every process that needed SIGKILL.
         left: ``"pid name"`` of processes that are still there; empty unless the kernel holds them.
         port_free: whether a new engine could listen on the port.
+        gpu_held_bytes: most memory that a GPU has in use above its level before the launch, after a
+            bounded wait; other users of the GPU count too. Null without GPUs.
         seconds: how long stopping took.
     """
 
@@ -52,6 +58,7 @@ class StopReport:
     killed: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     port_free: bool = True
+    gpu_held_bytes: int | None = None
     seconds: float = 0.0
 
     @property
@@ -80,6 +87,7 @@ class EngineProcess:
         self._seen: dict[int, float] = {}
         self._entry: Path | None = None
         self._log_start = log_path.stat().st_size
+        self._gpu_used = [gpu.used_bytes for gpu in nvidia_gpus()]
 
     @classmethod
     def start(cls, spec: LaunchSpec, log_path: Path, cwd: Path, grace_s: float = 10.0) -> EngineProcess:
@@ -199,6 +207,11 @@ class EngineProcess:
         while not port_free and time.monotonic() < deadline:
             await asyncio.sleep(_POLL_S)
             port_free = ports.is_free(self.spec.port)
+        gpu_held_bytes = self._gpu_held_bytes()
+        deadline = time.monotonic() + _GPU_WAIT_S
+        while (gpu_held_bytes or 0) > GPU_SLACK_BYTES and time.monotonic() < deadline:
+            await asyncio.sleep(0.25)  # a driver frees memory a moment after the process has ended
+            gpu_held_bytes = self._gpu_held_bytes()
         if not stopped["left"]:
             ledger.forget(self._entry)
         if self._returncode is None:
@@ -210,8 +223,15 @@ class EngineProcess:
             killed=killed,
             left=tuple(stopped["left"]),
             port_free=port_free,
+            gpu_held_bytes=gpu_held_bytes,
             seconds=time.monotonic() - started,
         )
+
+    def _gpu_held_bytes(self) -> int | None:
+        if not self._gpu_used:
+            return None
+        now = [gpu.used_bytes for gpu in nvidia_gpus()]
+        return max((max(0, b - a) for a, b in zip(self._gpu_used, now, strict=False)), default=None)
 
     async def _stop_without_guard(self, grace_s: float) -> dict[str, Any]:
         """The guard is gone: do its work on the processes that were seen, and on the session."""

@@ -47,8 +47,8 @@ def make_engine(target: Target, config: EngineConfig) -> Engine:
     build = ENGINES.get(config.kind)
     if build is None:
         near = difflib.get_close_matches(config.kind.lower(), ENGINES, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = f"did you mean {near[0]!r}? " if near else ""
         raise UnknownEngine(
-            f"engine.kind: {config.kind!r} is not an engine{hint} (there are: {', '.join(ENGINES)})"
+            f"engine.kind: {config.kind!r} is not an engine: {hint}Use one of {', '.join(ENGINES)}"
         )
     return build(target, config)

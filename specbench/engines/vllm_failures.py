@@ -8,6 +8,7 @@ was asked to stop is noise.
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -25,7 +26,8 @@ _PREFIX: Final = re.compile(
 )
 _TROUBLE: Final = re.compile(
     r"^(?:\([^()]*pid=\d+\) )?"
-    r"(?:(?:ERROR|CRITICAL) \d\d-\d\d |Traceback \(most recent call last\)|\S+: error: )",
+    r"(?:(?:ERROR|CRITICAL) \d\d-\d\d |Traceback \(most recent call last\)|\S+: error: "
+    r"|\S+: (?:No module|Error while finding module))",
     re.MULTILINE,
 )
 _EXCEPTION: Final = re.compile(
@@ -83,6 +85,12 @@ TABLE: Final[tuple[Row, ...]] = (
         _F.ENGINE_MISSING,
         "The vllm command of this build does not start: it looks for a package called vllm.",
         "Use the module: engine.command: [PYTHON, -m, vllm.entrypoints.openai.api_server].",
+    ),
+    _row(
+        r"No module named '?vllm\b",
+        _F.ENGINE_MISSING,
+        "The Python of engine.command has no vLLM.",
+        "Correct engine.command, or install vLLM there (`specbench doctor CONFIG` checks it).",
     ),
     _row(
         r"error: argument (--speculative-config)\S*: Value .* cannot be converted",
@@ -277,6 +285,15 @@ TABLE: Final[tuple[Row, ...]] = (
     ),
 )
 
+_CRASHES: Final[dict[int, tuple[str, str]]] = {
+    signal.SIGILL: (
+        "an illegal instruction",
+        "This build needs a newer CPU (`specbench doctor` shows its instruction sets): use another build.",
+    ),
+    signal.SIGSEGV: ("a memory fault", "Try --enforce-eager and another version; report it to the engine."),
+    signal.SIGABRT: ("an abort", "Read the last lines of its log; report it to the engine."),
+    signal.SIGBUS: ("a bus error", "Give it more shared memory (/dev/shm; docker run --shm-size)."),
+}
 _WORKER_GONE: Final = re.compile(r"died unexpectedly|WorkerProc initialization failed")
 _FATAL: Final = re.compile(r"EngineCore encountered|EngineDeadError|EngineCore failed|died unexpectedly")
 
@@ -296,7 +313,7 @@ def explain_vllm(log: str, returncode: int | None) -> Failure:
         for row in TABLE:
             match = row.pattern.search(place)
             if match:
-                shown = cause or (match[0].splitlines()[-1][:MAX_LINE_CHARS],)
+                shown = cause or (_last_line(place, match),)
                 return Failure(row.kind, _say(row.summary, match), _say(row.mend, match), shown)
     if cause:
         kind = _F.ENGINE_DIED if _FATAL.search(trouble) else _F.UNKNOWN
@@ -312,6 +329,9 @@ def explain_vllm(log: str, returncode: int | None) -> Failure:
             "Usually the kernel ran out of memory (see `dmesg`): use a smaller model, KV memory or batch.",
             gone or _tail(text),
         )
+    if returncode is not None and -returncode in _CRASHES:
+        name, mend = _CRASHES[-returncode]
+        return Failure(_F.ENGINE_DIED, f"The engine crashed with {name}.", mend, _tail(text))
     code = "an unknown exit code" if returncode is None else f"exit code {returncode}"
     return Failure(
         _F.ENGINE_DIED if returncode is None or returncode <= 0 else _F.UNKNOWN,
@@ -332,6 +352,12 @@ def _cause_span(lines: list[str]) -> tuple[int, int]:
                 end += 1
             return first, end
     return 0, 0
+
+
+def _last_line(text: str, match: re.Match[str]) -> str:
+    """The whole line in which a match ends."""
+    start = text.rfind("\n", 0, match.end()) + 1
+    return text[start:].partition("\n")[0][:MAX_LINE_CHARS]
 
 
 def _say(text: Say, match: re.Match[str]) -> str:

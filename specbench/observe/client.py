@@ -21,9 +21,7 @@ MAX_CPU_SHARE: Final = 0.9
 chunks (no speculation) waits longest."""
 MAX_LOOP_LAG_P99_S: Final = 0.020
 """A time stamp may be late by the lag. 20 ms is about one decode step of a mid-sized model: beyond it gaps
-between chunks are the client's, not the engine's."""
-MAX_SEND_LATENESS_P99_S: Final = 0.020
-"""A request sent this late leaves its slot empty meanwhile: the load was lower than it claims."""
+between chunks are the client's, not the engine's. A request sent this late leaves its slot empty."""
 
 SPARE_FILES: Final = 64
 """Files, pipes and sockets beside the load's own: logs, metrics, the run directory."""
@@ -84,9 +82,16 @@ class ClientHealth:
         if self._timer is not None:
             self._timer.cancel()
 
-    def report(self, send_lateness_s: Sequence[float] = ()) -> ClientHealthReport:
-        """What was seen, and whether the client was the limit."""
+    def report(
+        self, send_lateness_s: Sequence[float] = (), lag_limit_s: float = MAX_LOOP_LAG_P99_S
+    ) -> ClientHealthReport:
+        """What was seen, and whether the client was the limit.
+
+        Args:
+            lag_limit_s: for the loop's lag and for the send lateness, at their 99th percentiles.
+        """
         return judge(
+            lag_limit_s=lag_limit_s,
             duration_s=self._wall_s,
             lags_s=self._lags_s,
             cpu_share=self._cpu_s / self._wall_s if self._wall_s > 0 else None,
@@ -111,6 +116,7 @@ def judge(
     cpu_share: float | None,
     send_lateness_s: Sequence[float],
     open_file_limit: int | None,
+    lag_limit_s: float = MAX_LOOP_LAG_P99_S,
 ) -> ClientHealthReport:
     """Hold what was measured against the thresholds of this module."""
     lag_p99_s = quantile(lags_s, 0.99)
@@ -118,15 +124,15 @@ def judge(
     reasons = []
     if cpu_share is not None and cpu_share > MAX_CPU_SHARE:
         reasons.append(f"the client used {cpu_share:.0%} of a core (limit {MAX_CPU_SHARE:.0%})")
-    if lag_p99_s is not None and lag_p99_s > MAX_LOOP_LAG_P99_S:
+    if lag_p99_s is not None and lag_p99_s > lag_limit_s:
         reasons.append(
             f"the client's event loop was {1e3 * lag_p99_s:.0f} ms late at the 99th percentile "
-            f"(limit {1e3 * MAX_LOOP_LAG_P99_S:.0f} ms)"
+            f"(limit {1e3 * lag_limit_s:.0f} ms)"
         )
-    if late_p99_s is not None and late_p99_s > MAX_SEND_LATENESS_P99_S:
+    if late_p99_s is not None and late_p99_s > lag_limit_s:
         reasons.append(
             f"requests were sent {1e3 * late_p99_s:.0f} ms late at the 99th percentile "
-            f"(limit {1e3 * MAX_SEND_LATENESS_P99_S:.0f} ms)"
+            f"(limit {1e3 * lag_limit_s:.0f} ms)"
         )
     return ClientHealthReport(
         duration_s=duration_s,

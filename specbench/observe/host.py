@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import platform
 import threading
@@ -176,12 +177,18 @@ class ProcessTreeSampler:
     """Looks at a process tree once a second in a thread of its own.
 
     Resident memory is used and not the exact PSS, since reading that walks every mapping of the engine.
-    ``pids`` is called in the thread and gives the processes that belong to the tree now.
+    ``pids`` is called in the thread and gives the processes that belong to the tree now; finding them
+    means looking at every process of the machine, so it is called only every ``refresh_s``.
     """
 
-    def __init__(self, pids: Callable[[], Iterable[int]], interval_s: float = 1.0) -> None:
+    def __init__(
+        self, pids: Callable[[], Iterable[int]], interval_s: float = 1.0, refresh_s: float = 5.0
+    ) -> None:
         self._pids = pids
         self._interval_s = interval_s
+        self._refresh_s = refresh_s
+        self._members: tuple[int, ...] = ()
+        self._refreshed_at = -math.inf
         self._end = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="process-tree-sampler", daemon=True)
@@ -231,15 +238,18 @@ class ProcessTreeSampler:
         """Look once, now."""
         rss = seen = 0
         cpu_s: dict[int, float] = {}
-        for pid in self._pids():
+        if time.monotonic() - self._refreshed_at >= self._refresh_s:
+            self._members = tuple(self._pids())
+            self._refreshed_at = time.monotonic()
+        for pid in self._members:
             try:
-                process = self._known.get(pid) or psutil.Process(pid)
+                process = self._known.setdefault(pid, psutil.Process(pid))
+                if not process.is_running():  # ended, or its number has a new owner
+                    continue
                 with process.oneshot():
                     memory, times = process.memory_info(), process.cpu_times()
             except psutil.Error:
-                self._known.pop(pid, None)
                 continue
-            self._known[pid] = process
             rss += memory.rss
             cpu_s[pid] = times.user + times.system
             seen += 1

@@ -131,7 +131,6 @@ def _quantiles(arrays: Sequence[NDArray[np.float64]]) -> m.Quantiles:
     if n == 0:
         return m.Quantiles(n=0)
     p50, p90, p95, p99 = (float(x) for x in np.quantile(values, [0.5, 0.9, 0.95, 0.99]))
-    counts, edges = np.histogram(values, bins=HISTOGRAM_BINS)
     return m.Quantiles(
         n=n,
         mean=float(values.mean()),
@@ -140,8 +139,21 @@ def _quantiles(arrays: Sequence[NDArray[np.float64]]) -> m.Quantiles:
         p95=p95,
         p99=p99 if n >= MIN_FOR_P99 else None,
         thin=n < MIN_FOR_P95,
-        histogram=tuple((float(e), int(c)) for e, c in zip(edges[1:], counts, strict=True)),
+        histogram=_histogram(values),
     )
+
+
+def _histogram(values: NDArray[np.float64]) -> tuple[tuple[float, int], ...]:
+    """(upper edge, count): equal bins up to the 99.5th percentile, then one for the rest, so that a single
+    outlier does not squeeze everything into one bar."""
+    low, high, top = float(values.min()), float(np.quantile(values, 0.995)), float(values.max())
+    if high - low <= 1e-9 * max(1.0, abs(high)):
+        return ((top, len(values)),)
+    edges = np.linspace(low, high, HISTOGRAM_BINS + 1)
+    counts, _ = np.histogram(values, bins=edges)
+    bars = [(float(e), int(c)) for e, c in zip(edges[1:], counts, strict=True)]
+    rest = len(values) - sum(c for _, c in bars)
+    return (*bars, (top, rest)) if rest else tuple(bars)
 
 
 def _at(analysis: RunAnalysis, verdict: Verdict, x: ArmLoad) -> m.ArmAtLoad:

@@ -141,7 +141,7 @@ class RunDir:
         return sorted(found, key=lambda x: (x.round, x.arm, x.concurrency))
 
     def set_aside(self, cell: str) -> None:
-        """Move an earlier, unfinished attempt at a cell to ``interrupted/``: nothing measured is thrown away."""
+        """Move an earlier, unfinished attempt at a cell to ``interrupted/``: nothing is thrown away."""
         folder = self.cell_path(cell)
         if not folder.exists():
             return

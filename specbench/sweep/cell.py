@@ -43,6 +43,14 @@ class Served:
     session: aiohttp.ClientSession
 
 
+@dataclass(frozen=True, slots=True)
+class How:
+    """What the config says about measuring a cell: how long to admit, and how late the client may be."""
+
+    seconds: float | None
+    lag_limit_s: float
+
+
 @dataclass(slots=True)
 class Measured:
     """What came out of a cell, whole or partial."""
@@ -67,7 +75,7 @@ class Measured:
 
 
 async def measure_cell(
-    served: Served, transport: Transport, load: Load, mix: CellMix, seconds: float | None, watcher: Watcher,
+    served: Served, transport: Transport, load: Load, mix: CellMix, how: How, watcher: Watcher,
     progress: Progress,
 ) -> Measured:  # fmt: skip
     """Run one cell to its end, to a failure, or to a cancellation (then ``interrupted`` is set and returned).
@@ -75,7 +83,7 @@ async def measure_cell(
     Never raises for what an engine does: a dead or refusing engine is a result.
     """
     out = Measured()
-    work = asyncio.create_task(_work(served, transport, load, mix, seconds, watcher, progress, out))
+    work = asyncio.create_task(_work(served, transport, load, mix, how, watcher, progress, out))
     death = asyncio.create_task(_death(served))
     try:
         await asyncio.wait({work, death}, return_when=asyncio.FIRST_COMPLETED)
@@ -103,7 +111,7 @@ async def measure_cell(
 
 
 async def _work(
-    served: Served, transport: Transport, load: Load, mix: CellMix, seconds: float | None, watcher: Watcher,
+    served: Served, transport: Transport, load: Load, mix: CellMix, how: How, watcher: Watcher,
     progress: Progress, out: Measured,
 ) -> None:  # fmt: skip
     base_url = served.spec.base_url
@@ -128,7 +136,7 @@ async def _work(
                 transport,
                 mix.measured,
                 load.concurrency,
-                seconds=seconds,
+                seconds=how.seconds,
                 on_window_open=lambda: counters.take("window_open"),
                 on_window_close=lambda: counters.take("window_close"),
                 progress=progress,
@@ -145,7 +153,7 @@ async def _work(
         out.records = recorder.records
         out.epoch_unix_s = run.epoch_unix or None
         out.duration_s = out.duration_s or time.monotonic() - started
-        out.client = msgspec.to_builtins(health.report(run.send_lateness_s()))
+        out.client = msgspec.to_builtins(health.report(run.send_lateness_s(), how.lag_limit_s))
         if run.epoch_unix:
             out.counters = counters.record(run.epoch_unix)
 

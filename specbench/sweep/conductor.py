@@ -23,7 +23,7 @@ from specbench.observe.host import ProcessTreeSampler
 from specbench.runs import records as r
 from specbench.runs.files import RunFileError
 from specbench.runs.journal import utc_now
-from specbench.sweep.cell import Measured, Served, measure_cell
+from specbench.sweep.cell import How, Measured, Served, measure_cell
 from specbench.sweep.eta import Eta
 from specbench.sweep.prepare import Prepared, launch_id
 
@@ -88,7 +88,7 @@ class Conductor:
         try:
             for round_ in self.prepared.plan.rounds:
                 mine = [(x, cells) for x, cells in todo if x.round == round_.number]
-                if mine:
+                if mine and number:  # the first round always runs: without it there is nothing to judge
                     self._check_budget(round_.number, len(mine))
                 for launch, cells in mine:
                     number += 1
@@ -239,6 +239,7 @@ class Conductor:
         """All cells of a launch; when the engine dies, the rest are failed with the same cause."""
         top = max(c.load.concurrency for c in cells)
         config = self.prepared.loaded.config
+        how = How(config.workload.seconds, config.measure.client_lag_limit)
         async with open_client(
             served.spec.base_url,
             served.spec.served_model,
@@ -251,9 +252,7 @@ class Conductor:
                 mix = self.prepared.mixes[cell.load.id]
                 progress = Progress()
                 self.watcher.cell_started(launch.arm.id, cell.load.id, len(mix.measured), progress)
-                measured = await measure_cell(
-                    served, transport, cell.load, mix, config.workload.seconds, self.watcher, progress
-                )
+                measured = await measure_cell(served, transport, cell.load, mix, how, self.watcher, progress)
                 self._write_cell(launch, cell, name, began, measured)
                 if measured.interrupted:
                     raise asyncio.CancelledError

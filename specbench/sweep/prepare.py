@@ -161,9 +161,9 @@ def check_resume(prepared: Prepared, run: RunDir) -> None:
             f"{run.path} was begun by specbench {old.specbench}, this is {__version__}: start a new run"
         )
     changed = differences(old.meaning, prepared.meaning)
-    rule = prepared.loaded.config.verdict
-    if (old.min_speedup, old.confidence) != (rule.min_speedup, rule.confidence):
-        changed.append("verdict: the thresholds were fixed when the run began")
+    # The rule is fixed before the first launch: changed afterwards it could be fitted to the data.
+    rule = differences(old.config.get("verdict"), prepared.loaded.resolved["verdict"])
+    changed += [f"verdict.{line}" for line in rule]
     if changed:
         lines = "\n".join(f"  {line}" for line in changed[:20])
         raise RefusedError(

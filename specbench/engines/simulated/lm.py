@@ -32,6 +32,8 @@ SPREAD: Final = 4.3
 NEVER: Final = -60.0
 COPY_AFTER_TWO: Final = 22.0
 COPY_AFTER_ONE: Final = 14.0
+OPEN_ONE_IN: Final = 4
+"""Where nothing matches, one context in four wants to begin a quotation."""
 END_ABOVE: Final = 4.0
 """At an ending the end-of-text logit lies this far above the best word: it gets about 0.96."""
 NO_END_BELOW: Final = 12.0
@@ -42,16 +44,18 @@ _START: Final = 0x243F6A8885A308D3
 
 
 class CopySource:
-    """Closed quotations of a prompt: which token followed each token and each pair of tokens."""
+    """Closed quotations of a prompt: how they begin, and what followed each token and pair of tokens."""
 
-    __slots__ = ("after_one", "after_two")
+    __slots__ = ("after_one", "after_two", "openings")
 
     def __init__(self) -> None:
+        self.openings: list[int] = []
         self.after_one: dict[int, int] = {}
         self.after_two: dict[tuple[int, int], int] = {}
 
     def add(self, span: list[int]) -> None:
         """Make a quotation copyable; the first occurrence of a pair wins."""
+        self.openings += span[:1]
         for a, b in itertools.pairwise(span):
             self.after_one.setdefault(a, b)
         for a, b, c in zip(span, span[1:], span[2:], strict=False):
@@ -60,6 +64,7 @@ class CopySource:
     def copy(self) -> CopySource:
         """An independent copy."""
         other = CopySource()
+        other.openings = list(self.openings)
         other.after_one = dict(self.after_one)
         other.after_two = dict(self.after_two)
         return other
@@ -172,7 +177,7 @@ class LanguageModel:
 
     def __init__(self, seed: int, mean_output_tokens: float = 120.0) -> None:
         self._tables = _Tables(seed)
-        self._end_threshold = np.uint64(int(min(1.0, 1.0 / mean_output_tokens) * _MASK))
+        self._end_threshold = np.uint64(min(_MASK, int(_MASK / mean_output_tokens)))
 
     def scores(self, contexts: Contexts) -> Floats:
         """Scores [n, V] of the words alone, before copying and the end of text."""
@@ -207,6 +212,9 @@ def _add_copies(scores: Floats, contexts: Contexts) -> None:
         token, boost = source.after_two.get((a, b)), COPY_AFTER_TWO
         if token is None:
             token, boost = source.after_one.get(b), COPY_AFTER_ONE
+        if token is None and source.openings:
+            choice, chance = divmod(int(contexts.digest[row]), OPEN_ONE_IN)
+            token = source.openings[choice % len(source.openings)] if chance == 0 else None
         if token is not None:
             rows.append(row)
             tokens.append(token)

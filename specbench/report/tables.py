@@ -1,0 +1,345 @@
+"""What the tables of every format say: one row per arm, one `Cell` per number, each null with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from specbench.report import formatting as fmt
+from specbench.report.model import ArmAtLoad, ArmSummary, CategoryCut, Note, Quantiles, Ratio, Result
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One formatted value.
+
+    ``why`` says why it is null, or what to keep in mind when it is not; ``footnote`` is false when
+    the reason is plain from the row, so that a table need not spell it out below itself.
+    """
+
+    text: str
+    why: str | None = None
+    footnote: bool = True
+
+
+NOT_APPLICABLE: Final = Cell(fmt.DASH, "the baseline does not speculate", footnote=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRow:
+    """One arm at one load, ready to print; latencies in milliseconds."""
+
+    id: str
+    """The arm as the result names it; ``arm`` is its printable name."""
+    arm: str
+    is_baseline: bool
+    measured: bool
+    """Whether there is a valid cell."""
+    decision: str
+    reasons: tuple[str, ...]
+    cells: Cell
+    tokens_per_s: Cell
+    speedup: Cell
+    ttft_p50: Cell
+    ttft_p95: Cell
+    tpot_p50: Cell
+    tpot_p95: Cell
+    length: Cell
+    rate: Cell
+    coverage: Cell
+    tokens_per_step: Cell
+
+
+def ordered_loads(result: Result) -> tuple[str, ...]:
+    """Load ids from the lightest to the heaviest; loads without any result keep their place at the end."""
+    concurrency = {r.load: r.concurrency for r in reversed(result.results)}
+    known = sorted((load for load in result.loads if load in concurrency), key=lambda load: concurrency[load])
+    return (*known, *(load for load in result.loads if load not in concurrency))
+
+
+def load_title(result: Result, load: str) -> str:
+    """``16 in flight``: what a closed-loop load means; the load's id when nothing ran at it."""
+    item = next((r for r in result.results if r.load == load), None)
+    return f"load {fmt.one_line(load)}" if item is None else f"{item.concurrency} in flight"
+
+
+def baseline_ids(result: Result) -> frozenset[str]:
+    """Arms without speculation."""
+    return frozenset(arm.arm for arm in result.arms if arm.method is None)
+
+
+def load_rows(result: Result, load: str) -> list[LoadRow]:
+    """The rows of one load, in the order of the arms."""
+    baselines = baseline_ids(result)
+    rows = []
+    for arm in result.arms:
+        item = result.at(arm.arm, load)
+        if item is not None:
+            rows.append(_load_row(result, item, arm.arm in baselines))
+    return rows
+
+
+def _load_row(result: Result, item: ArmAtLoad, is_baseline: bool) -> LoadRow:
+    nothing = _no_cells(item)
+    acceptance = item.acceptance
+
+    def accepted(value: float | None, text: str) -> Cell:
+        if is_baseline:
+            return NOT_APPLICABLE
+        return _cell(value, text, acceptance.why_null or nothing or "the engine's counters do not say")
+
+    return LoadRow(
+        id=item.arm,
+        arm=fmt.one_line(item.arm),
+        is_baseline=is_baseline,
+        measured=item.cells > 0,
+        decision=decision(item, is_baseline),
+        reasons=tuple(fmt.one_line(r) for r in item.reasons),
+        cells=_cells(result, item),
+        tokens_per_s=_cell(
+            item.output_tokens_per_s,
+            fmt.number(item.output_tokens_per_s),
+            nothing or "no launch had a steady window",
+        ),
+        speedup=NOT_APPLICABLE if is_baseline else ratio_cell(item.speedup, nothing),
+        ttft_p50=_quantile(item.ttft_ms, item.ttft_ms.p50, nothing),
+        ttft_p95=_quantile(item.ttft_ms, item.ttft_ms.p95, nothing, tail=True),
+        tpot_p50=_quantile(item.tpot_ms, item.tpot_ms.p50, nothing),
+        tpot_p95=_quantile(item.tpot_ms, item.tpot_ms.p95, nothing, tail=True),
+        length=accepted(acceptance.length, fmt.number(acceptance.length)),
+        rate=accepted(acceptance.rate, fmt.percent(acceptance.rate)),
+        coverage=accepted(acceptance.coverage, fmt.percent(acceptance.coverage)),
+        tokens_per_step=accepted(acceptance.tokens_per_step, fmt.number(acceptance.tokens_per_step)),
+    )
+
+
+def decision(item: ArmAtLoad | ArmSummary, is_baseline: bool) -> str:
+    """The decision in words; a baseline that was measured is the reference, not a decision."""
+    return "reference" if is_baseline and item.decision != "INVALID" else item.decision
+
+
+def ratio_cell(ratio: Ratio, why: str | None = None) -> Cell:
+    """A speedup with its interval; says why there is no value or no interval."""
+    if not fmt.known(ratio.value):
+        return Cell(fmt.DASH, ratio.why_null or why or "no round had this arm and the baseline")
+    if not (fmt.known(ratio.low) and fmt.known(ratio.high)):
+        one = "one round gives a value but no interval; run at least two"
+        return Cell(
+            fmt.speedup(ratio), ratio.why_null or (one if len(ratio.per_round) < 2 else "no interval")
+        )
+    return Cell(fmt.speedup(ratio))
+
+
+def detail_rows(result: Result, load: str) -> list[tuple[str, tuple[Cell, ...]]]:
+    """The numbers of one load that the main table has no room for; columns are `DETAIL_COLUMNS`."""
+    rows: list[tuple[str, tuple[Cell, ...]]] = []
+    for arm in result.arms:
+        item = result.at(arm.arm, load)
+        if item is None:
+            continue
+        nothing = _no_cells(item)
+        silent = nothing or "the engine does not report it"
+        failed = f" ({fmt.count(item.failed_requests)} failed)" if item.failed_requests else ""
+        rows.append(
+            (
+                fmt.one_line(arm.arm),
+                (
+                    Cell(fmt.count(item.requests) + failed),
+                    _cell(
+                        item.mean_output_tokens,
+                        fmt.number(item.mean_output_tokens),
+                        nothing or "no request finished",
+                    ),
+                    _quantile(item.ttft_ms, item.ttft_ms.p90, nothing),
+                    _quantile(item.ttft_ms, item.ttft_ms.p99, nothing, extreme=True),
+                    _quantile(item.tpot_ms, item.tpot_ms.p90, nothing),
+                    _quantile(item.tpot_ms, item.tpot_ms.p99, nothing, extreme=True),
+                    _quantile(item.chunk_gap_ms, item.chunk_gap_ms.p50, nothing),
+                    _quantile(item.chunk_gap_ms, item.chunk_gap_ms.p95, nothing, tail=True),
+                    _cell(item.cached_prompt_share, fmt.percent(item.cached_prompt_share), silent),
+                    _cell(item.kv_usage_peak, fmt.percent(item.kv_usage_peak), silent),
+                    _cell(item.preemptions, fmt.number(item.preemptions), silent),
+                    _cell(
+                        item.acceptance.client_tokens_per_chunk,
+                        fmt.number(item.acceptance.client_tokens_per_chunk),
+                        nothing or "the stream does not carry token counts",
+                    ),
+                    _launches(item.per_launch_tokens_per_s, nothing),
+                ),
+            )
+        )
+    return rows
+
+
+DETAIL_COLUMNS: Final = (
+    "Requests",
+    "Output tokens, mean",
+    "TTFT p90, ms",
+    "TTFT p99, ms",
+    "TPOT p90, ms",
+    "TPOT p99, ms",
+    "Chunk gap p50, ms",
+    "Chunk gap p95, ms",
+    "Prompt from cache",
+    "KV in use, peak",
+    "Preemptions",
+    "Tokens per chunk",
+    "Tokens/s of each launch",
+)
+
+
+def cost_rows(result: Result) -> list[tuple[str, tuple[Cell, ...]]]:
+    """What each arm costs before it serves; columns are `COST_COLUMNS`."""
+    baseline_kv = next(
+        (arm.kv_capacity_tokens for arm in result.arms if arm.method is None and arm.kv_capacity_tokens), None
+    )
+    rows: list[tuple[str, tuple[Cell, ...]]] = []
+    for arm in result.arms:
+        silent = "no launch came up" if not arm.startup_s else "the engine does not report it"
+        started = fmt.mean_and_range(arm.startup_s)
+        start_text = fmt.DASH if started is None else fmt.duration(started[0])
+        if started is not None and (low := fmt.duration(started[1])) != (high := fmt.duration(started[2])):
+            start_text += f" ({low} to {high})"
+        kv_text = fmt.count(arm.kv_capacity_tokens)
+        if arm.method is not None and arm.kv_capacity_tokens and baseline_kv:
+            change = round((arm.kv_capacity_tokens / baseline_kv - 1) * 100)
+            kv_text += f" ({change:+d}%)" if change else ""
+        failed = f" ({arm.failed_launches} failed)" if arm.failed_launches else ""
+        rows.append(
+            (
+                fmt.one_line(arm.arm),
+                (
+                    _cell(started and started[0], start_text, "no launch came up"),
+                    _cell(arm.kv_capacity_tokens, kv_text, silent),
+                    _cell(arm.max_concurrency, fmt.number(arm.max_concurrency), silent),
+                    _cell(
+                        arm.memory_peak_bytes,
+                        fmt.gibibytes(arm.memory_peak_bytes),
+                        "no launch came up" if not arm.startup_s else "memory was not observed",
+                    ),
+                    Cell(f"{arm.launches}{failed}"),
+                ),
+            )
+        )
+    return rows
+
+
+COST_COLUMNS: Final = (
+    "Start-up",
+    "KV capacity, tokens",
+    "Full-length requests that fit",
+    "Memory, peak",
+    "Launches",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CategoryRow:
+    """One category at one load: a cell per speculative arm, null where the arm has no such cut."""
+
+    category: str
+    requests: int
+    cuts: tuple[tuple[Cell, Cell, Cell], ...]
+    """TPOT speedup, TPOT in ms, tokens per chunk; in the order of `category_arms`."""
+
+
+def category_arms(result: Result, load: str) -> tuple[str, ...]:
+    """Speculative arms with category cuts at a load."""
+    baselines = baseline_ids(result)
+    return tuple(
+        arm.arm
+        for arm in result.arms
+        if arm.arm not in baselines and (item := result.at(arm.arm, load)) is not None and item.categories
+    )
+
+
+def category_rows(result: Result, load: str) -> list[CategoryRow]:
+    """One row per category, in the order of the result's categories."""
+    arms = category_arms(result, load)
+    cuts: dict[tuple[str, str], CategoryCut] = {}
+    for arm in arms:
+        item = result.at(arm, load)
+        for cut in item.categories if item is not None else ():
+            cuts[arm, cut.category] = cut
+    names = dict.fromkeys([*result.categories, *(category for _, category in cuts)])
+    rows = []
+    for name in names:
+        mine = [cuts.get((arm, name)) for arm in arms]
+        if any(mine):
+            requests = max(cut.requests for cut in mine if cut is not None)
+            rows.append(CategoryRow(fmt.one_line(name), requests, tuple(_category_cells(c) for c in mine)))
+    return rows
+
+
+def _category_cells(cut: CategoryCut | None) -> tuple[Cell, Cell, Cell]:
+    if cut is None:
+        missing = Cell(fmt.DASH, "no request of this category finished")
+        return (missing, missing, missing)
+    return (
+        ratio_cell(cut.tpot_speedup),
+        _cell(cut.tpot_ms, fmt.number(cut.tpot_ms), "no request had two tokens or more"),
+        _cell(
+            cut.tokens_per_chunk, fmt.number(cut.tokens_per_chunk), "the stream does not carry token counts"
+        ),
+    )
+
+
+def null_reasons(cells: Iterable[Cell]) -> list[str]:
+    """Every distinct reason, in order of appearance: the footnotes of a table."""
+    return list(dict.fromkeys(cell.why for cell in cells if cell.why and cell.footnote))
+
+
+def _cell(value: float | None, text: str, why: str) -> Cell:
+    return Cell(text) if fmt.known(value) else Cell(fmt.DASH, why)
+
+
+def _quantile(
+    q: Quantiles, value: float | None, nothing: str | None, *, tail: bool = False, extreme: bool = False
+) -> Cell:
+    if not fmt.known(value):
+        few = f"needs 1,000 values, has {q.n:,}" if extreme and q.n else "no request gave a value"
+        return Cell(fmt.DASH, nothing or few)
+    thin = "fewer than 200 values: the 95th percentile is uncertain"
+    return Cell(fmt.number(value), thin if tail and q.thin else None)
+
+
+def _launches(values: tuple[float, ...], nothing: str | None) -> Cell:
+    if not values:
+        return Cell(fmt.DASH, nothing or "no launch had a steady window")
+    return Cell(", ".join(fmt.number(v) for v in values))
+
+
+def _cells(result: Result, item: ArmAtLoad) -> Cell:
+    total = item.cells + item.failed_cells + item.invalid_cells
+    text = f"{item.cells}" if item.cells == total else f"{item.cells} of {total}"
+    if total < result.rounds and not _lost(item):
+        return Cell(text, f"{result.rounds - total} of {result.rounds} rounds not run")
+    return Cell(text, f"cells: {_lost(item)}" if _lost(item) else None)
+
+
+def _no_cells(item: ArmAtLoad) -> str | None:
+    return None if item.cells else f"no valid cell ({_lost(item) or 'none ran'})"
+
+
+def _lost(item: ArmAtLoad) -> str:
+    counts = ((item.failed_cells, "failed"), (item.invalid_cells, "invalid"))
+    return ", ".join(f"{number} {what}" for number, what in counts if number)
+
+
+@dataclass(frozen=True, slots=True)
+class NoteGroup:
+    """Notes that ask for the same action."""
+
+    code: str
+    action: str
+    messages: tuple[str, ...]
+
+
+def grouped(notes: Iterable[Note]) -> list[NoteGroup]:
+    """Notes of one code and action together, each message once, in order of first appearance."""
+    groups: dict[tuple[str, str], dict[str, None]] = {}
+    for note in notes:
+        key = (fmt.one_line(note.code), fmt.one_line(note.action))
+        groups.setdefault(key, {})[fmt.one_line(note.message)] = None
+    return [NoteGroup(code, action, tuple(messages)) for (code, action), messages in groups.items()]
