@@ -51,9 +51,11 @@ SHARED_ENV: Final = {"VLLM_NO_USAGE_STATS": "1", "VLLM_SERVER_DEV_MODE": "1"}
 
 _NOT_SETTINGS: Final = re.compile(
     r"(^|\.)(served_model_name|instance_id|hf_token|host|port|.*_(port|path|dir|uuid|hash|ip|addr)|.*_port_list"
-    r"|.*compilation_time|traced_files|static_forward_context|(en|dis)abled_custom_ops)$"
+    r"|.*compilation_time|traced_files|static_forward_context|(en|dis)abled_custom_ops"
+    r"|disable_nccl_for_dp_synchronization)$"
 )
-"""Resolved values that name a place, a launch or a result, and say nothing of how the engine works."""
+"""Resolved values that name a place, a launch or a result, and say nothing of how the engine works.
+The last one only follows from ``async_scheduling``, which is kept, and is about data parallelism."""
 
 _OTHER_CONFIGS: Final = re.compile(r"^(target_|draft_parallel_config)|\.")
 _DRAFT_SETTINGS: Final = re.compile(r"^draft_model_config\.(dtype|max_model_len|quantization|revision)$")

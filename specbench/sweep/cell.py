@@ -13,6 +13,7 @@ import msgspec
 from specbench.engines.base import Failure, FailureClass
 from specbench.load.closed import run_closed
 from specbench.load.progress import Progress
+from specbench.load.record import ErrorClass
 from specbench.load.recorder import Recorder
 from specbench.load.warmup import warm_up
 from specbench.observe.client import ClientHealth
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
     from specbench.load.transport import Transport
     from specbench.sweep.events import Watcher
     from specbench.workloads.request import CellMix
+
+BROKEN: Final = frozenset(
+    {ErrorClass.CONNECT, ErrorClass.RESET, ErrorClass.TRUNCATED, ErrorClass.STREAM_ERROR}
+)
+"""Endings of a request that a dying engine gives."""
 
 DEATH_POLL_S: Final = 0.1
 DEATH_GRACE_S: Final = 6.0
@@ -100,11 +106,12 @@ async def measure_cell(
         if not isinstance(error, aiohttp.ClientError | TimeoutError | OSError):
             raise error
         out.notes.append(f"{type(error).__name__}: {error}")
-        dead = dead or await _dies(served)
         out.failure = out.failure or _requests_failed(str(error))
-    if not dead and out.records and not any(r.ok for r in out.records):
-        dead = await _dies(served)
+    if out.records and not any(r.ok for r in out.records):
         out.failure = out.failure or _requests_failed(next((r.error for r in out.records if r.error), None))
+    # Broken connections come before the end of the process that broke them.
+    if not dead and (out.failure is not None or any(r.error_class in BROKEN for r in out.records)):
+        dead = await _dies(served)
     if dead or served.process.poll() is not None:
         out.failure = served.engine.explain(served.process.log_text(), served.process.poll())
     return out

@@ -73,7 +73,7 @@ def prepare(loaded: LoadedConfig) -> Prepared:
     config = loaded.config
     engine = make_engine(config.target, config.engine)
     plan = make_plan(config)
-    problems = [p for arm in plan.arms for p in engine.problems(arm, None)]
+    problems = [p for arm in plan.arms for p in engine.problems(arm, arm.entry)]
     unique = tuple({(p.key, p.message): p for p in problems}.values())
     fatal = [p for p in unique if p.fatal]
     if fatal:

@@ -357,7 +357,11 @@ SERVER_INFO = {
     "vllm_config": {
         "model_config": {"model": "org/target", "served_model_name": "specbench-arm", "hf_token": "secret"},
         "scheduler_config": {"max_num_seqs": 16, "async_scheduling": False},
-        "parallel_config": {"master_port": 29501, "data_parallel_master_ip": "127.0.0.1", "world_size": 1},
+        "parallel_config": {
+            "master_port": 29501,
+            "disable_nccl_for_dp_synchronization": True,
+            "world_size": 1,
+        },
         "compilation_config": {
             "compilation_time": 1.5,
             "mode": 0,

@@ -51,6 +51,8 @@ class Scan:
         self.report = ReadReport(format=self.format.name)
         self.earliest_ns: int | None = None
         self.by_record = self._source.kind in {"json", "parquet"}
+        self._file = self.path.name
+        self._textual = self._source.kind in {"csv", "text"}
         self._last_ns: int | None = None
         self._reader = self.format.reader()
 
@@ -90,9 +92,7 @@ class Scan:
         if row.bad is not None:
             raise BadRow(row.bad)
         value = _as_object(row.value, self.format.name)
-        return Record(
-            value, number=row.number, file=self.path.name, textual=self._source.kind in {"csv", "text"}
-        )
+        return Record(value, number=row.number, file=self._file, textual=self._textual)
 
     def _account(self, row: Row, record: Record | None) -> None:
         """Count what a well-formed row needed, and its place in time."""

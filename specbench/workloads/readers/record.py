@@ -91,6 +91,14 @@ class Record:
             return value
         if value is None:
             return None
+        if (
+            self.textual
+            and isinstance(value, str)
+            and len(value) < 9
+            and value.isascii()
+            and value.isdecimal()
+        ):
+            return int(value)  # nearly every field of the large tables
         number = self.to_number(name, value)
         if number < 0:
             raise BadRow(f"{name} is negative: {value}")

@@ -527,7 +527,7 @@ def test_langfuse(write_file: WriteFile) -> None:
 def test_langfuse_csv_with_json_in_its_cells(write_file: WriteFile) -> None:
     cell = json.dumps([USER]).replace('"', '""')
     text = "id,traceId,type,startTime,input,usageDetails\n"
-    text += f'o,t,GENERATION,2026-01-05T13:46:21.000Z,"{cell}","{{""input"":3}}"\n'
+    text += f'o,t,GENERATION,2026-01-05T13:46:21.000Z,"{cell}","{{""input"":3.0}}"\n'
     requests, report = read(write_file(text, "l.csv"))
     assert (report.format, last_user(requests[0]), requests[0].prompt_tokens) == (
         "langfuse",
