@@ -1,4 +1,4 @@
-"""Acceptance from engine counters: one meaning for every engine.
+"""Acceptance from engine counters, or from the requests' own counts: one meaning for every engine.
 
 Formulas (docs/method.md, "Acceptance"):
 
@@ -10,22 +10,48 @@ Formulas (docs/method.md, "Acceptance"):
 
 Cells are pooled by adding their counters, never by averaging their ratios: a request that accepts little
 takes more steps, so the mean of per-request ratios overstates.
+
+An engine whose counters hold no drafts (SGLang) tells them with each request. Then the same formulas are
+applied to the sums over the requests that ended in the window, and position acceptance comes from the
+histogram of accepted tokens per step: P(i) = sum(histogram[i:]) / sum(histogram). Coverage and tokens per
+step need undrafted steps, which no request tells, and stay null.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from specbench.load.record import RequestAcceptance
 from specbench.observe.counters import GAUGES, EngineCounters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+
+    from specbench.runs.records import ArmRecord
+
+FROM_COUNTERS: Final = "engine counters over the steady windows"
+FROM_REQUESTS: Final = "per-request counts of the requests that ended in the steady windows"
+
+PAST_THE_END: Final = (
+    "tokens accepted past a request's end are counted, so length, rate and positions are up to one step's "
+    "worth per request too high"
+)
+NGRAM_BUDGET: Final = (
+    "the rate divides by the whole node budget of every step, also where nothing matched, and a tree cannot "
+    "accept all its nodes: not comparable with a chain's"
+)
+ADAPTIVE_RATE: Final = (
+    "no rate: the engine counts proposed tokens by the launch-time K, whatever K was in use"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceFigures:
-    """See the module text; null where the engine does not count it or nothing was drafted."""
+    """See the module text; null where the engine does not count it or nothing was drafted.
+
+    ``source`` says what was counted, ``bias`` what is known to be off about it; both null without a number.
+    """
 
     length: float | None
     rate: float | None
@@ -33,6 +59,8 @@ class AcceptanceFigures:
     coverage: float | None
     tokens_per_step: float | None
     why_null: str | None = None
+    source: str | None = None
+    bias: str | None = None
 
 
 def pool(deltas: Iterable[EngineCounters]) -> EngineCounters:
@@ -69,7 +97,74 @@ def figures(delta: EngineCounters) -> AcceptanceFigures:
         per_position=tuple(n / delta.drafts for n in delta.accepted_per_position),
         coverage=_ratio(delta.drafts, delta.decode_outputs),
         tokens_per_step=steps,
+        source=FROM_COUNTERS,
+        bias=PAST_THE_END,
     )
+
+
+def pool_requests(parts: Iterable[RequestAcceptance | None]) -> RequestAcceptance | None:
+    """Add the counts of several requests; null without any. A null count makes a null sum."""
+    known = [p for p in parts if p is not None]
+    if not known:
+        return None
+    draft = [p.draft_tokens for p in known]
+    accepted = [p.accepted_tokens for p in known]
+    histograms = [p.histogram for p in known]
+    width = max(map(len, histograms)) if all(histograms) else 0
+    return RequestAcceptance(
+        drafted_steps=sum(p.drafted_steps for p in known),
+        draft_tokens=sum(n for n in draft if n is not None) if None not in draft else None,
+        accepted_tokens=sum(n for n in accepted if n is not None) if None not in accepted else None,
+        histogram=tuple(sum(h[i] for h in histograms if i < len(h)) for i in range(width)),
+    )
+
+
+def figures_of_requests(pooled: RequestAcceptance, arm: ArmRecord) -> AcceptanceFigures:
+    """Acceptance from the requests' own counts; what is biased depends on the method."""
+    if not pooled.drafted_steps:
+        return AcceptanceFigures(None, None, (), None, None, "no request had a drafted step")
+    steps, histogram = pooled.drafted_steps, pooled.histogram
+    accepted = pooled.accepted_tokens
+    if accepted is None and histogram:
+        accepted = sum(i * n for i, n in enumerate(histogram))
+    adaptive = any(
+        name.replace("-", "_").removeprefix("speculative_") == "adaptive" and value is True
+        for name, value in arm.settings.items()
+    )
+    bias = [PAST_THE_END]
+    if adaptive:
+        bias.append(ADAPTIVE_RATE)
+    elif is_ngram(arm):
+        bias.append(NGRAM_BUDGET)
+    seen = sum(histogram)
+    return AcceptanceFigures(
+        length=None if accepted is None else 1 + accepted / steps,
+        rate=None if adaptive else _ratio(accepted, pooled.draft_tokens),
+        per_position=tuple(sum(histogram[i:]) / seen for i in range(1, len(histogram))) if seen else (),
+        coverage=None,
+        tokens_per_step=None,
+        source=FROM_REQUESTS,
+        bias="; ".join(bias),
+    )
+
+
+def acceptance(
+    windows: Sequence[EngineCounters], requests: Iterable[RequestAcceptance | None], arm: ArmRecord
+) -> AcceptanceFigures:
+    """Acceptance of an arm at a load: from the counters when they hold drafts, else from the requests."""
+    pooled = pool(windows)
+    if pooled.drafts is None:
+        own = pool_requests(requests)
+        if own is not None:
+            return figures_of_requests(own, arm)
+        if not windows:
+            return AcceptanceFigures(None, None, (), None, None, "no engine counters in a valid window")
+    return figures(pooled)
+
+
+def is_ngram(arm: ArmRecord) -> bool:
+    """Whether an arm drafts from an n-gram index."""
+    return (arm.method or "").lower().startswith("ngram")
 
 
 def _ratio(a: float | None, b: float | None) -> float | None:

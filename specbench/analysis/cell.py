@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from specbench.analysis.acceptance import pool_requests
 from specbench.analysis.latency import CellTimes, measure
 from specbench.analysis.window import NoWindowError, Window, steady_window
 from specbench.load.table import table_to_records
 from specbench.observe.counters import CounterReset, EngineCounters, difference
 
 if TYPE_CHECKING:
-    from specbench.load.record import RequestRecord
+    from specbench.load.record import RequestAcceptance, RequestRecord
     from specbench.runs.records import CellCounters, CellRecord
     from specbench.runs.rundir import RunDir
 
@@ -24,7 +25,11 @@ MAX_COUNT_MISMATCH: Final = 0.005
 
 @dataclass(slots=True)
 class Cell:
-    """One cell, measured. ``invalid`` holds the reasons why it must not be used; empty means valid."""
+    """One cell, measured. ``invalid`` holds the reasons why it must not be used; empty means valid.
+
+    ``request_acceptance`` adds up the engine's own counts of the requests that ended in the window; null when
+    it sent none.
+    """
 
     record: CellRecord
     requests: int = 0
@@ -33,6 +38,7 @@ class Cell:
     times: CellTimes | None = None
     window_counters: EngineCounters | None = None
     cell_counters: EngineCounters | None = None
+    request_acceptance: RequestAcceptance | None = None
     mean_output_tokens: float | None = None
     invalid: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -69,6 +75,9 @@ def load_cell(run: RunDir, record: CellRecord) -> Cell:
         cell.invalid.append(f"no steady window: {error}")
         return cell
     cell.times = measure(records, cell.window)
+    cell.request_acceptance = pool_requests(
+        r.acceptance for r in records if r.ok and r.end_s is not None and cell.window.holds(r.end_s)
+    )
     if cell.times.output_tokens_per_s is None:
         cell.invalid.append("no token count: the server sent neither token ids nor continuous usage")
     _check_client(cell)

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import numpy as np
 from scipy import stats
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+
+MAX_ROUNDS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +82,21 @@ def mix(by_load: Sequence[tuple[float, Mapping[int, float]]]) -> PairedRatio:
     return PairedRatio(tuple(total / math.fsum(w / s[r] for w, s in used) for r in sorted(rounds)))
 
 
-def rounds_needed(ratio: PairedRatio, threshold: float, confidence: float, power: float = 0.9) -> int | None:
-    """Pairs after which the interval would likely clear the threshold; null when it cannot be said.
+def rounds_needed(
+    ratio: PairedRatio, threshold: float, confidence: float, arms: int = 1, power: float = 0.9
+) -> int | None:
+    """Rounds after which the interval would clear the threshold with the given power.
 
-    ``n = (z_conf + z_power)^2 sd^2 / (mean - log threshold)^2`` (normal approximation).
+    The smallest n with ``(t[conf, n-1] + t[power, n-1]) sd / sqrt(n) <= |mean - log threshold|``, taking
+    today's spread as the truth; for a gain the confidence is corrected for the number of arms tried.
+    Null when it cannot be said, or when it would be more than 1000.
     """
     sd, value = ratio.log_sd, ratio.value
     if sd is None or value is None or value == threshold:
         return None
-    z = float(stats.norm.ppf((1 + confidence) / 2) + stats.norm.ppf(power))
-    return max(len(ratio.per_round) + 1, math.ceil((z * sd / (math.log(value) - math.log(threshold))) ** 2))
+    gap = math.log(value) - math.log(threshold)
+    tail = (1 - confidence) / 2 / (arms if gap > 0 else 1)
+    n = np.arange(len(ratio.per_round) + 1, MAX_ROUNDS + 1)
+    need = (stats.t.ppf(1 - tail, n - 1) + stats.t.ppf(power, n - 1)) * sd / np.sqrt(n)
+    enough = np.flatnonzero(need <= abs(gap))
+    return int(n[enough[0]]) if len(enough) else None

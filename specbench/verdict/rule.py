@@ -70,8 +70,9 @@ def judge(run: RunAnalysis) -> Verdict:
             at[arm.id, load.id] = _at_load(run, run.at[arm.id, load.id], blocked.get(arm.id), len(arms))
     decided = {a.id: _arm(run, a.id, at, blocked.get(a.id), len(arms)) for a in arms}
     letter, why = grade(run)
-    decision, code, headline, reasons = _overall(run, decided, at)
-    return Verdict(decision, code, headline, reasons, letter, why, decided, at, _choice(run, decided, at))
+    choice = _choice(run, decided, at)
+    decision, code, headline, reasons = _overall(run, decided, choice)
+    return Verdict(decision, code, headline, reasons, letter, why, decided, at, choice)
 
 
 def _blocked(run: RunAnalysis) -> dict[str, str]:
@@ -118,7 +119,7 @@ def _speed(run: RunAnalysis, ratio: PairedRatio, arms: int) -> Decided:
         return Decided("GO", (f"{text}: faster than the required {ratio_text(threshold)}",))
     if interval[1] < threshold:
         return Decided("NO-GO", (f"{text}: below the required {ratio_text(threshold)}",))
-    more = rounds_needed(ratio, threshold, confidence)
+    more = rounds_needed(ratio, threshold, confidence, arms)
     if interval[0] > threshold:
         why = (
             f"{text} clears {ratio_text(threshold)} alone, but {arms} arms were tried: "
@@ -189,7 +190,7 @@ def _arm(
 
 
 def _overall(
-    run: RunAnalysis, arms: dict[str, Decided], at: dict[tuple[str, str], Decided]
+    run: RunAnalysis, arms: dict[str, Decided], choice: Choice | None
 ) -> tuple[Decision, ExitCode, str, tuple[str, ...]]:
     threshold = ratio_text(run.manifest.min_speedup)
     reasons = [f"{arm}: {'; '.join(d.reasons)}" for arm, d in arms.items()]
@@ -204,7 +205,7 @@ def _overall(
         what = "the engine failed" if code is ExitCode.ENGINE else "no measurement is valid"
         return "INVALID", code, f"Nothing can be judged: {what}.", tuple(reasons)
     best = max(judged, key=lambda a: run.mix[a].value or 0)
-    some = _some_loads(run, at)
+    some = _some_loads(run, choice)
     if len(judged) == len(arms) and all(d.decision == "NO-GO" for d in judged.values()):
         guard = any(d.guardrail for d in judged.values())
         code = ExitCode.NO_GO_GUARDRAIL if guard else ExitCode.NO_GO_SPEED
@@ -218,17 +219,17 @@ def _overall(
     return "INCONCLUSIVE", ExitCode.INCONCLUSIVE, head + some, tuple(reasons)
 
 
-def _some_loads(run: RunAnalysis, at: dict[tuple[str, str], Decided]) -> str:
-    wins = [
-        (run.at[arm.id, load.id].load.concurrency, arm.id, run.at[arm.id, load.id].speedup.value or 0)
-        for arm in run.manifest.arms
-        for load in run.manifest.loads
-        if arm.method is not None and at[arm.id, load.id].decision == "GO"
-    ]
-    if not wins:
+def _some_loads(run: RunAnalysis, choice: Choice | None) -> str:
+    if choice is None:
         return ""
-    concurrency, arm_id, value = max(wins, key=lambda w: w[2])
-    return f" It does pay at concurrency {concurrency} ({arm_id}, {ratio_text(value)})."
+    at = [f"{c} ({ratio_text(_speedup(run, choice.arm, c))})" for c in choice.concurrencies]
+    return f" {choice.arm} does pay at concurrency {' and '.join(at)}."
+
+
+def _speedup(run: RunAnalysis, arm: str, concurrency: int) -> float | None:
+    return next(
+        run.at[arm, load.id].speedup.value for load in run.manifest.loads if load.concurrency == concurrency
+    )
 
 
 def _mix_text(run: RunAnalysis, arm: str) -> str:

@@ -69,3 +69,22 @@ def test_rounds_needed_falls_with_distance_and_grows_with_noise() -> None:
     noisy = PairedRatio((0.9, 1.5, 1.2))
     assert (rounds_needed(near, 1.05, 0.9) or 0) > (rounds_needed(far, 1.05, 0.9) or 0)
     assert (rounds_needed(noisy, 1.05, 0.9) or 0) > (rounds_needed(far, 1.05, 0.9) or 0)
+
+
+def test_rounds_needed_is_what_it_says() -> None:
+    sd, arms, confidence = 0.03, 4, 0.9
+    ratio = PairedRatio((math.exp(0.12 - sd / math.sqrt(2)), math.exp(0.12 + sd / math.sqrt(2))))
+    n = rounds_needed(ratio, 1.05, confidence, arms)
+    assert n is not None
+    rng = np.random.default_rng(3)
+
+    def share_decided(rounds: int) -> float:
+        wins = 0
+        for _ in range(400):
+            again = PairedRatio(tuple(np.exp(rng.normal(0.12, sd, rounds))))
+            low, _ = again.interval(1 - (1 - confidence) / arms) or (0, 0)
+            wins += low > 1.05
+        return wins / 400
+
+    assert share_decided(n) > 0.85
+    assert share_decided(n - 2) < share_decided(n)

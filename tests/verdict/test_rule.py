@@ -50,7 +50,7 @@ def test_no_go_on_speed(tmp_path: Path) -> None:
 def test_a_loss_over_the_mix_still_names_the_load_where_it_pays(tmp_path: Path) -> None:
     v = verdict(tmp_path, SyntheticRun(), paces({1: 1.3, 4: 0.7}))
     assert v.decision == "NO-GO"
-    assert "pay at concurrency 1" in v.headline
+    assert "ngram-k4 does pay at concurrency 1 (1.3" in v.headline
     assert v.choice is not None
     assert v.choice.concurrencies == (1,)
 
