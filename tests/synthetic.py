@@ -6,6 +6,7 @@ import dataclasses
 import heapq
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from specbench.load.record import ErrorClass, RequestRecord
 from specbench.load.table import records_to_table
@@ -23,6 +24,10 @@ class Pace:
     fail: int = 0
     client_bound: bool = False
     preemptions: float = 0.0
+    first_s: float | None = None
+    """Seconds to the first token; two steps if absent."""
+    slower_after_s: float | None = None
+    """From then on steps take twice as long."""
 
 
 def closed_loop(concurrency: int, requests: int, pace: Pace, tokens: int = 40) -> list[RequestRecord]:
@@ -36,14 +41,15 @@ def closed_loop(concurrency: int, requests: int, pace: Pace, tokens: int = 40) -
         record = RequestRecord(
             id=f"q{i}", index=i, category="ab"[i % 2], intended_s=t, sent_s=t, prompt_tokens=10
         )
-        at = t + 2 * pace.step_s
+        at = t + (2 * pace.step_s if pace.first_s is None else pace.first_s)
         made = 0
         while made < n:
             size = 1 if made == 0 else min(pace.tokens_per_step, n - made)
             record.chunk_s.append(at)
             record.chunk_tokens.append(size)
             made += size
-            at += pace.step_s
+            slow = pace.slower_after_s is not None and at > pace.slower_after_s
+            at += 2 * pace.step_s if slow else pace.step_s
         record.end_s = record.chunk_s[-1]
         record.output_tokens = n
         record.finish_reason = "stop"
@@ -104,6 +110,9 @@ class SyntheticRun:
     settings: dict[str, dict[str, object]] = field(default_factory=dict)
     tpot_limit_ms: float | None = None
     traffic: dict[str, float] | None = None
+    rule: r.RuleRecord = field(default_factory=r.RuleRecord)
+    stages: dict[int, Literal["explore", "confirm"]] = field(default_factory=dict)
+    """Of an adaptive run: round to its stage."""
 
     def write(self, out: Path, pace: dict[tuple[str, int, int], Pace | str | None]) -> RunDir:
         """Write every file that a sweep would."""
@@ -159,10 +168,13 @@ class SyntheticRun:
                 categories=("a", "b"),
                 output_mode=self.output_mode,
                 text_sources=self.text_sources,
+                rule=self.rule,
             )
         )
         for launch in launches:
             self._launch(run, launch, pace)
+        if self.stages:
+            run.journal.append("campaign_stopped", reason="the rule said so")
         run.journal.append("sweep_finished", active_s=12.0)
         return run
 
@@ -205,6 +217,7 @@ class SyntheticRun:
                 started_utc="2026-01-01T00:00:00.000Z",
                 epoch_unix_s=0.0,
                 duration_s=10.0,
+                stage=self.stages.get(launch.round),
                 client={
                     "client_bound": not isinstance(how, str) and how.client_bound,
                     "reasons": ["CPU share 0.99"],

@@ -40,7 +40,7 @@ def imports(path: Path) -> list[tuple[int, str]]:
         for name in names:
             parts = name.split(".")
             if parts[0] == "specbench" and len(parts) > 1 and parts[1] in LAYER:
-                found.append((node.lineno, parts[1]))
+                found.append((getattr(node, "lineno", 0), parts[1]))
     return found
 
 

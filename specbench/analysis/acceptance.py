@@ -32,7 +32,11 @@ if TYPE_CHECKING:
 
 FROM_COUNTERS: Final = "engine counters over the steady windows"
 FROM_REQUESTS: Final = "per-request counts of the requests that ended in the steady windows"
+FROM_CHUNKS: Final = "tokens per chunk as the client received them: the server gives no counters"
 
+CHUNKS_BIAS: Final = (
+    "chunks that arrive together count as one step, and steps without a draft are in it: no acceptance length"
+)
 PAST_THE_END: Final = (
     "tokens accepted past a request's end are counted, so length, rate and positions are up to one step's "
     "worth per request too high"
@@ -136,6 +140,8 @@ def figures_of_requests(pooled: RequestAcceptance, arm: ArmRecord) -> Acceptance
         bias.append(ADAPTIVE_RATE)
     elif is_ngram(arm):
         bias.append(NGRAM_BUDGET)
+    # A histogram ends at the most that was ever accepted; the positions after it were accepted never.
+    histogram = (*histogram, *(0,) * (_chain_length(arm) + 1 - len(histogram))) if histogram else ()
     seen = sum(histogram)
     return AcceptanceFigures(
         length=None if accepted is None else 1 + accepted / steps,
@@ -149,17 +155,37 @@ def figures_of_requests(pooled: RequestAcceptance, arm: ArmRecord) -> Acceptance
 
 
 def acceptance(
-    windows: Sequence[EngineCounters], requests: Iterable[RequestAcceptance | None], arm: ArmRecord
+    windows: Sequence[EngineCounters],
+    requests: Iterable[RequestAcceptance | None],
+    arm: ArmRecord,
+    tokens_per_chunk: float | None = None,
 ) -> AcceptanceFigures:
-    """Acceptance of an arm at a load: from the counters when they hold drafts, else from the requests."""
+    """Acceptance of an arm at a load: from the counters when they hold drafts, else from the requests.
+
+    Args:
+        tokens_per_chunk: the client's count, which stands in for tokens per step where nothing else is known.
+    """
     pooled = pool(windows)
     if pooled.drafts is None:
         own = pool_requests(requests)
         if own is not None:
             return figures_of_requests(own, arm)
+        if pooled.generation_tokens is None and tokens_per_chunk is not None:
+            why = "the server gives no counters and no counts per request"
+            return AcceptanceFigures(None, None, (), None, tokens_per_chunk, why, FROM_CHUNKS, CHUNKS_BIAS)
         if not windows:
             return AcceptanceFigures(None, None, (), None, None, "no engine counters in a valid window")
     return figures(pooled)
+
+
+def _chain_length(arm: ArmRecord) -> int:
+    """Positions that an arm drafts in every step; 0 where that is not known."""
+    if is_ngram(arm):
+        return 0
+    for name, value in arm.settings.items():
+        if name.replace("-", "_").removeprefix("speculative_") == "num_steps" and isinstance(value, int):
+            return value
+    return arm.k or 0
 
 
 def is_ngram(arm: ArmRecord) -> bool:

@@ -6,8 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from specbench.analysis.acceptance import pool_requests
+from specbench.analysis.counts import chunks_merged, engine_disagrees, scrape_errors, usage_disagrees
 from specbench.analysis.latency import CellTimes, measure
-from specbench.analysis.window import NoWindowError, Window, steady_window
+from specbench.analysis.open_load import KEEPS_UP, OpenTimes, open_times, rate_problem
+from specbench.analysis.steady import steadiness
+from specbench.analysis.variate import Steps
+from specbench.analysis.window import NoWindowError, Window, open_window, steady_window
 from specbench.load.table import table_to_records
 from specbench.observe.counters import CounterReset, EngineCounters, difference
 
@@ -19,16 +23,13 @@ if TYPE_CHECKING:
 MAX_FAILED_SHARE: Final = 0.001
 """More failed requests than this and the cell does not count: a failure frees a slot and flatters."""
 
-MAX_COUNT_MISMATCH: Final = 0.005
-"""Largest relative difference between the client's and the engine's count of generated tokens."""
-
 
 @dataclass(slots=True)
 class Cell:
     """One cell, measured. ``invalid`` holds the reasons why it must not be used; empty means valid.
 
     ``request_acceptance`` adds up the engine's own counts of the requests that ended in the window; null when
-    it sent none.
+    it sent none. ``open_times`` are those of an open or trace load.
     """
 
     record: CellRecord
@@ -39,7 +40,9 @@ class Cell:
     window_counters: EngineCounters | None = None
     cell_counters: EngineCounters | None = None
     request_acceptance: RequestAcceptance | None = None
+    open_times: OpenTimes | None = None
     mean_output_tokens: float | None = None
+    steps: Steps | None = None
     invalid: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -70,19 +73,41 @@ def load_cell(run: RunDir, record: CellRecord) -> Cell:
     cell.mean_output_tokens = sum(outputs) / len(outputs) if outputs else None
     _check_failures(cell, records)
     try:
-        cell.window = steady_window(records, record.concurrency)
+        closed = record.load_kind == "closed"
+        cell.window = steady_window(records, record.concurrency) if closed else open_window(records)
     except NoWindowError as error:
         cell.invalid.append(f"no steady window: {error}")
         return cell
     cell.times = measure(records, cell.window)
+    cell.steps = _steps(records, cell.window)
+    steady = steadiness(records, cell.window) if closed else None
+    if steady is not None and steady.problem is not None:
+        cell.invalid.append(steady.problem)
     cell.request_acceptance = pool_requests(
         r.acceptance for r in records if r.ok and r.end_s is not None and cell.window.holds(r.end_s)
     )
     if cell.times.output_tokens_per_s is None:
         cell.invalid.append("no token count: the server sent neither token ids nor continuous usage")
+    if not closed:
+        _use_open(cell, records)
     _check_client(cell)
+    if (differing := usage_disagrees(records)) is not None:
+        cell.warnings.append(differing)
     _use_counters(cell, run.counters(record.id), records)
     return cell
+
+
+def _steps(records: list[RequestRecord], window: Window) -> Steps | None:
+    """Of the requests that ended in the window; null when nothing was decoded or a count is unknown."""
+    ended = [
+        r
+        for r in records
+        if r.ok and r.end_s is not None and window.holds(r.end_s) and len(r.chunk_tokens) > 1
+    ]
+    if not ended or min(min(r.chunk_tokens) for r in ended) < 0:
+        return None
+    tokens = tuple(sum(r.chunk_tokens[1:]) for r in ended)
+    return Steps(tokens, tuple(len(r.chunk_tokens) - 1 for r in ended)) if sum(tokens) else None
 
 
 def _check_failures(cell: Cell, records: list[RequestRecord]) -> None:
@@ -100,6 +125,19 @@ def _check_failures(cell: Cell, records: list[RequestRecord]) -> None:
         )
 
 
+def _use_open(cell: Cell, records: list[RequestRecord]) -> None:
+    assert cell.window is not None
+    cell.open_times = open_times(records, cell.window)
+    problem = rate_problem(cell.record.offered_per_s, cell.record.delivered_per_s)
+    if problem is not None:
+        cell.invalid.append(f"{problem}: the load was not the one asked for")
+    if cell.open_times.kept_up < KEEPS_UP:
+        cell.warnings.append(
+            f"the engine ended {cell.open_times.kept_up:.0%} of the requests that arrived in the window: the "
+            "queue grew, so latencies depend on how long the cell was"
+        )
+
+
 def _check_client(cell: Cell) -> None:
     client = cell.record.client or {}
     if client.get("client_bound"):
@@ -110,7 +148,7 @@ def _use_counters(cell: Cell, counters: CellCounters | None, records: list[Reque
     if counters is None:
         cell.warnings.append("engine counters are missing: acceptance is not known")
         return
-    cell.warnings += [f"counters: {e}" for e in counters.errors]
+    cell.warnings += scrape_errors(counters.errors)
     start, opened, closed, end = (
         _snapshot(counters, at) for at in ("start", "window_open", "window_close", "end")
     )
@@ -122,14 +160,10 @@ def _use_counters(cell: Cell, counters: CellCounters | None, records: list[Reque
     except CounterReset as error:
         cell.invalid.append(f"{error}: the engine restarted inside the cell")
         return
-    if cell.cell_counters is not None and cell.cell_counters.generation_tokens is not None:
-        counted = sum(r.output_tokens or 0 for r in records)
-        engine = cell.cell_counters.generation_tokens
-        if engine and abs(counted - engine) / engine > MAX_COUNT_MISMATCH:
-            cell.invalid.append(
-                f"token counts disagree: the client saw {counted}, the engine made {engine:.0f}: "
-                "another client may be using this server"
-            )
+    if (problem := engine_disagrees(records, cell.cell_counters)) is not None:
+        cell.invalid.append(problem)
+    if (merged := chunks_merged(records, cell.cell_counters)) is not None:
+        cell.warnings.append(merged)
 
 
 def _snapshot(counters: CellCounters, at: str) -> EngineCounters | None:

@@ -16,6 +16,7 @@ from scipy import stats
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from specbench.analysis.sequential import Design
 
 MAX_ROUNDS: Final = 1000
 
@@ -25,11 +26,13 @@ class PairedRatio:
     """Geometric mean of per-round ratios with its t statistics.
 
     ``per_round`` are ratios in the order of rounds; ``log_sd`` is the sample standard deviation of their
-    logarithms, null for one round.
+    logarithms, null for one round. With a ``design`` the rounds were added until the answer was clear, and the
+    interval is the repeated one.
     """
 
     per_round: tuple[float, ...]
     why_null: str | None = None
+    design: Design | None = None
 
     @property
     def value(self) -> float | None:
@@ -49,7 +52,13 @@ class PairedRatio:
         return math.sqrt(math.fsum((x - m) ** 2 for x in logs) / (n - 1))
 
     def interval(self, confidence: float) -> tuple[float, float] | None:
-        """Two-sided t interval at ``confidence`` (0 to 1); null from one round."""
+        """Two-sided t interval at ``confidence`` (0 to 1); null from one round.
+
+        With a design, its repeated interval: the confidence is the design's own, and it is null before the
+        first look.
+        """
+        if self.design is not None:
+            return self.design.step([math.log(x) for x in self.per_round]).interval
         n, sd, value = len(self.per_round), self.log_sd, self.value
         if sd is None or value is None:
             return None
@@ -72,14 +81,20 @@ def mix(by_load: Sequence[tuple[float, Mapping[int, float]]]) -> PairedRatio:
         by_load: (share of the baseline's serving time at this load, round to speed-up).
             Shares need not add up to 1. Only rounds that have every load with a positive share count.
     """
+    if not any(w > 0 for w, _ in by_load):
+        return PairedRatio((), "no load has a traffic share")
+    ratios = mix_rounds(by_load)
+    if not ratios:
+        return PairedRatio((), "no round has a valid pair at every load of the traffic mix")
+    return PairedRatio(tuple(ratios[r] for r in sorted(ratios)))
+
+
+def mix_rounds(by_load: Sequence[tuple[float, Mapping[int, float]]]) -> dict[int, float]:
+    """Round to speed-up over the mix; see `mix`."""
     used = [(w, s) for w, s in by_load if w > 0]
     total = math.fsum(w for w, _ in used)
-    if not used or total <= 0:
-        return PairedRatio((), "no load has a traffic share")
-    rounds = set.intersection(*(set(s) for _, s in used))
-    if not rounds:
-        return PairedRatio((), "no round has a valid pair at every load of the traffic mix")
-    return PairedRatio(tuple(total / math.fsum(w / s[r] for w, s in used) for r in sorted(rounds)))
+    rounds = set.intersection(*(set(s) for _, s in used)) if used else set()
+    return {r: total / math.fsum(w / s[r] for w, s in used) for r in sorted(rounds)}
 
 
 def rounds_needed(

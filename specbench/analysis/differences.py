@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SIDE_EFFECTS: Final[tuple[tuple[str, str], ...]] = (
     (r"async_scheduling", "some drafters need the scheduler to wait for each step's tokens"),
-    (r"cudagraph|capture_sizes", "verification steps have other shapes, so other CUDA graphs are captured"),
+    (r"cuda_?graph|capture_sizes", "verification steps have other shapes, so other CUDA graphs are captured"),
     (
         r"num_(gpu|cpu)_blocks|kv_cache_size_tokens|kv_cache_max_concurrency",
         "the draft takes part of the KV memory",
@@ -52,20 +52,16 @@ def settings_differences(manifest: Manifest, launches: Sequence[LaunchRecord]) -
     for launch in launches:
         if launch.status != "failed" and launch.version is not None:
             first.setdefault(launch.arm, launch)
-    base = first.get("baseline")
-    if base is None:
-        return ()
     found: list[Difference] = []
-    if base.speculating:
-        found.append(
-            Difference(
-                "baseline", "speculation", None, base.speculation, "unexplained", "the baseline speculates"
-            )
-        )
     for arm in manifest.arms:
-        if arm.method is None or arm.id not in first:
+        if arm.id not in first or arm.baseline not in first:
             continue
-        launch = first[arm.id]
+        launch, base = first[arm.id], first[arm.baseline]
+        if arm.method is None:
+            if base.speculating:
+                why = "the baseline speculates"
+                found.append(Difference(arm.id, "speculation", None, base.speculation, "unexplained", why))
+            continue
         if launch.speculating is False:
             found.append(
                 Difference(

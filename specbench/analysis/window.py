@@ -1,8 +1,8 @@
-"""The steady window of a closed-loop cell.
+"""The steady window of a cell.
 
-From the completion of the c-th request (the synchronised first wave is over) to the last admission
-(the drain has not begun). Whole-run throughput includes a drain at low batch, where speculation wins:
-it overstates a speed-up by 3 to 28 % (docs/method.md, "The steady window").
+Closed loop: from the completion of the c-th request (the synchronised first wave is over) to the last
+admission (the drain has not begun). Whole-run throughput includes a drain at low batch, where speculation
+wins: it overstates a speed-up by 3 to 28 % (docs/method.md, "The steady window").
 """
 
 from __future__ import annotations
@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 
 MIN_COMPLETIONS_PER_SLOT: Final = 4
 """Completions per slot that a window must hold to be used."""
+
+
+MIN_ARRIVALS: Final = 30
+"""Requests that must be due inside the window of an open or trace load: below, a mean latency says little."""
+
+RAMP: Final = 0.1
+"""Share of the arrivals' span before the window of an open or trace load; its counters are read there too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,5 +64,26 @@ def steady_window(records: Sequence[RequestRecord], concurrency: int) -> Window:
         raise NoWindowError(
             f"{inside} completions in the steady window, {MIN_COMPLETIONS_PER_SLOT * concurrency} are needed "
             f"at concurrency {concurrency}: raise workload.requests_per_slot"
+        )
+    return Window(start, end, inside)
+
+
+def open_window(records: Sequence[RequestRecord]) -> Window:
+    """Of an open or trace load: from a tenth of the arrivals' span (the engine fills up) to the last arrival.
+
+    Requests that are due inside it are followed to their ends, wherever those lie.
+
+    Raises:
+        NoWindowError: fewer than 30 of them.
+    """
+    due = sorted(r.intended_s for r in records)
+    if len(due) < 2 or due[-1] <= due[0]:
+        raise NoWindowError(f"{len(due)} requests arrived, all at once")
+    start, end = due[0] + RAMP * (due[-1] - due[0]), due[-1]
+    inside = sum(1 for t in due if start < t <= end)
+    if inside < MIN_ARRIVALS:
+        raise NoWindowError(
+            f"{inside} requests are due in the steady window, {MIN_ARRIVALS} are needed: "
+            "raise workload.seconds, workload.min_requests or loads.trace.seconds"
         )
     return Window(start, end, inside)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import psutil
 
-from specbench.cli.diagnosis import Check, Level, vllm_version_check
+from specbench.cli.diagnosis import Check, Level, sglang_version_check, vllm_version_check
 from specbench.cli.errors import CliError
 from specbench.cli.preview import Preview, make_preview
 from specbench.config.source import ConfigError, LoadedConfig, load_config
@@ -17,8 +17,9 @@ from specbench.engines.checkpoint import read_checkpoint
 from specbench.engines.registry import make_engine
 from specbench.engines.vllm_dialect import normal_name
 from specbench.engines.vllm_problems import max_model_len
-from specbench.observe.client import OpenFileLimitError, require_open_files
+from specbench.observe.client import OpenFileLimitError, require_open_files, require_ports
 from specbench.observe.host import GIB, nvidia_gpus
+from specbench.observe.processors import ProcessorError, format_cpus, require_cpus
 
 if TYPE_CHECKING:
     from specbench.config.model import Config
@@ -38,7 +39,7 @@ def examine_config(path: Path) -> list[Check]:
     except ConfigError as error:
         return [_fail("config", problem) for problem in error.problems]
     checks = [_fail("config", line) for line in loaded.missing]
-    checks += _engine(loaded)
+    checks += _engines(loaded)
     try:
         preview = make_preview(loaded)
     except CliError as error:
@@ -64,10 +65,16 @@ def _fail(area: str, text: str) -> Check:
     return Check(area, Level.FAIL, message, mend) if whole else Check(area, Level.FAIL, text, "correct it")
 
 
-def _engine(loaded: LoadedConfig) -> Iterator[Check]:
-    config = loaded.config
+def _engines(loaded: LoadedConfig) -> Iterator[Check]:
+    for name in ("", *loaded.config.other_engines):
+        yield from _engine(loaded, name)
+
+
+def _engine(loaded: LoadedConfig, name: str) -> Iterator[Check]:
+    config, section = loaded.config, loaded.config.engine_named(name)
+    where = f"behind other_engines.{name}.command" if name else "behind engine.command"
     try:
-        engine = make_engine(config.target, config.engine)
+        engine = make_engine(config.target, section)
         version = engine.version()
     except EngineMissing as error:
         message, _, mend = loaded.redact(str(error)).partition(". ")
@@ -75,24 +82,39 @@ def _engine(loaded: LoadedConfig) -> Iterator[Check]:
     except ValueError:
         return  # an unknown kind: told with its place by the preview
     else:
-        if config.engine.kind == "vllm" and version != "unknown":
-            yield vllm_version_check(version, "behind engine.command")
+        if section.kind == "vllm" and version != "unknown":
+            yield vllm_version_check(version, where)
+        elif section.kind == "sglang" and version != "unknown":
+            yield sglang_version_check(version, where)
         else:
-            yield Check("engine", Level.OK, f"{config.engine.kind} {version}")
+            yield Check("engine", Level.OK, f"{section.kind} {version}")
 
 
 def _resources(preview: Preview) -> Iterator[Check]:
     config = preview.loaded.config
     if config.engine.kind != "simulated":
         yield from _memory(config)
-    most = max(load.concurrency for load in preview.plan.loads)
+    most = max((x.concurrency for x in preview.plan.loads if x.kind == "closed"), default=1)
     try:
         require_open_files(most)
+        require_ports(most)
         yield Check("files", Level.OK, f"enough open files for {most} requests in flight")
     except OpenFileLimitError as error:
         yield _fail("files", str(error))
+    yield from _client_cpus(config)
     yield from _context(preview)
     yield from _batch(config, most)
+
+
+def _client_cpus(config: Config) -> Iterator[Check]:
+    if config.measure.client_cpus is None:
+        return
+    try:
+        cpus = require_cpus(config.measure.client_cpus)
+    except ProcessorError as error:
+        yield Check("client", Level.FAIL, f"measure.client_cpus: {error}", "name others, or remove the key")
+    else:
+        yield Check("client", Level.OK, f"the client runs on the processors {format_cpus(cpus)}")
 
 
 def _memory(config: Config) -> Iterator[Check]:

@@ -16,13 +16,13 @@ from typing import Final
 import psutil
 
 from specbench import __version__
-from specbench.engines import ledger, ports
+from specbench.engines import ledger, ports, sglang, vllm
 from specbench.engines.base import EngineMissing
 from specbench.engines.command import CommandFailed, installed, python_of
-from specbench.engines.vllm import is_tested
 from specbench.engines.vllm_command import DEFAULT_COMMAND, installed_version
-from specbench.observe.client import open_file_limit, raise_open_file_limit
+from specbench.observe.client import ephemeral_ports, open_file_limit, raise_open_file_limit
 from specbench.observe.host import GIB, Machine, machine
+from specbench.observe.processors import proposed_cpus
 
 
 class Level(StrEnum):
@@ -47,6 +47,7 @@ LOW_MEMORY_BYTES: Final = 2 * GIB
 LOW_DISK_BYTES: Final = 5 * GIB
 NO_DISK_BYTES: Final = 64 << 20
 FEW_FILES: Final = 1024
+FEW_PORTS: Final = 5_000
 BUSY_SHARE: Final = 0.25
 """Load average per core above which other work is likely to disturb a measurement."""
 
@@ -62,6 +63,7 @@ def examine_machine(folder: Path) -> list[Check]:
         _memory(host),
         _quiet(host),
         _files(),
+        _client(host),
         _disk(folder),
         _ports(),
         *_leftovers(),
@@ -115,8 +117,7 @@ def _engines() -> list[Check]:
         try:
             python = python_of(("sglang",), script=-1)
             found = installed(python, ("sglang",)) if python else None
-            version = found[1] if found else "of unknown version"
-            checks.append(Check("sglang", Level.OK, f"sglang {version} on PATH"))
+            checks.append(sglang_version_check(found[1] if found else "of unknown version"))
         except CommandFailed as error:
             checks.append(
                 Check("sglang", Level.WARN, f"the sglang on PATH does not work: {error}", "reinstall it")
@@ -126,13 +127,25 @@ def _engines() -> list[Check]:
 
 def vllm_version_check(version: str, where: str = "on PATH") -> Check:
     """Whether a vLLM version is one that specbench was tried with."""
-    if is_tested(version):
+    if vllm.is_tested(version):
         return Check("vllm", Level.OK, f"vllm {version} {where}")
     return Check(
         "vllm",
         Level.WARN,
         f"vllm {version} {where} is outside the versions that specbench was tried with (0.32)",
         "expect unknown settings and counters; pip install 'vllm>=0.32,<0.33' to be sure",
+    )
+
+
+def sglang_version_check(version: str, where: str = "on PATH") -> Check:
+    """Whether an SGLang version is one that specbench was written for."""
+    if sglang.is_tested(version):
+        return Check("sglang", Level.OK, f"sglang {version} {where}")
+    return Check(
+        "sglang",
+        Level.WARN,
+        f"sglang {version} {where} is outside the versions that specbench was written for (0.5.23 to 0.6)",
+        "expect unknown settings and metrics; pip install 'sglang>=0.5.23,<0.6' to be sure",
     )
 
 
@@ -181,6 +194,21 @@ def _files() -> Check:
     if hard < FEW_FILES:
         return Check("files", Level.WARN, text, "raise the hard limit (`ulimit -Hn`) for large concurrency")
     return Check("files", Level.OK, text)
+
+
+def _client(host: Machine) -> Check:
+    """Where the load client could run, and how many connections it could open to one server."""
+    ports_there = ephemeral_ports()
+    room = "" if ports_there is None else f"{ports_there:,} local ports for connections; "
+    cpus = proposed_cpus()
+    if cpus is None:
+        text = f"{room}with {host.cores} processors client and engine share them"
+    else:
+        text = f"{room}to keep the client off the engine's processors: measure.client_cpus: {cpus}"
+    if ports_there is not None and ports_there < FEW_PORTS:
+        mend = 'sysctl -w net.ipv4.ip_local_port_range="1024 65535" for large concurrency'
+        return Check("client", Level.WARN, text, mend)
+    return Check("client", Level.OK, text)
 
 
 def _disk(folder: Path) -> Check:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 import typer
 
 from specbench.cli.errors import CliError
@@ -17,7 +19,19 @@ def register(app: typer.Typer) -> None:
     app.command("gate")(gate)
 
 
-def gate(run: RunArgument) -> None:
+InconclusiveOption = Annotated[
+    Literal["fail", "pass"],
+    typer.Option("--inconclusive", help="What an INCONCLUSIVE verdict ends with: exit code 20, or 0."),
+]
+
+
+def exit_code(code: int, inconclusive: Literal["fail", "pass"]) -> int:
+    """The verdict's exit code, with INCONCLUSIVE as asked for."""
+    passes = inconclusive == "pass" and code == ExitCode.INCONCLUSIVE
+    return int(ExitCode.OK if passes else code)
+
+
+def gate(run: RunArgument, inconclusive: InconclusiveOption = "fail") -> None:
     """Print the verdict and its reasons; exit 0 only for GO (10-12 NO-GO, 20 INCONCLUSIVE, 30 invalid)."""
     try:
         result = build(RunDir.open(run))
@@ -27,4 +41,4 @@ def gate(run: RunArgument) -> None:
     typer.echo(f"{result.verdict} (grade {result.grade}): {result.headline}")
     for reason in result.reasons:
         typer.echo(f"  {reason}")
-    raise typer.Exit(result.exit_code)
+    raise typer.Exit(exit_code(result.exit_code, inconclusive))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from rich.console import Group
 from rich.live import Live
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
@@ -116,8 +115,8 @@ class LivePanel(Lines):
     def launch_phase(self, phase: str) -> None:
         self._phase(phase)
 
-    def cell_started(self, arm: str, load: str, requests: int, progress: Progress) -> None:
-        self.load, self.progress, self.rate = f"{arm} {load}", progress, []
+    def cell_started(self, load: str, requests: int, progress: Progress) -> None:
+        self.load, self.progress, self.rate = load, progress, []
         progress.planned = progress.planned or requests
         self._phase("warm-up")
 
@@ -165,6 +164,6 @@ class LivePanel(Lines):
         if self.left_s is not None:
             left = max(0.0, self.left_s - (time.monotonic() - self.left_at))
             grid.add_row("left", f"about {duration_text(left)}")
-        bar = ProgressBar(total=max(1, self.cells), completed=self.cells_done, width=40)
-        grid.add_row("cells", Group(bar, Text(f"{self.cells_done} of {self.cells}")))
+        grid.add_row("cells", f"{self.cells_done} of {self.cells}")
+        grid.add_row("", ProgressBar(total=max(1, self.cells), completed=self.cells_done, width=40))
         return Panel(grid, title="specbench", title_align="left", border_style="dim", expand=False)

@@ -12,7 +12,19 @@ from specbench import __version__
 from specbench.cli.errors import CliError
 from specbench.verdict.exit_codes import ExitCode
 
-COMMANDS: Final = ("sweep", "plan", "report", "gate", "doctor", "init", "schema", "workload")
+COMMANDS: Final = (
+    "sweep",
+    "parity",
+    "plan",
+    "report",
+    "gate",
+    "calibrate",
+    "doctor",
+    "init",
+    "schema",
+    "workload",
+    "engines",
+)
 """Modules of `specbench.cli`; each has ``register(app)``."""
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -14,7 +15,11 @@ from rich.text import Text
 from specbench.cli.config_file import read_config
 from specbench.cli.preview import Finding, Preview, make_preview
 from specbench.config.grid import Arm
+from specbench.sweep.prepare import load_title
 from specbench.verdict.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from specbench.config.plan import AdaptivePlan
 
 SCHEMA = "specbench.plan/1"
 
@@ -62,6 +67,7 @@ def plan_data(preview: Preview) -> dict[str, Any]:
             {
                 "id": cell.load.id,
                 "concurrency": cell.load.concurrency,
+                "kind": cell.load.kind,
                 "requests": cell.requests,
                 "warmup_requests": cell.warmup_requests,
                 "requests_sha256": preview.mixes[cell.load.id].digest,
@@ -70,6 +76,7 @@ def plan_data(preview: Preview) -> dict[str, Any]:
             }
             for cell in plan.cells_per_launch
         ],
+        "source": msgspec.to_builtins(preview.account),
         "launches": [
             {
                 "number": launch.number,
@@ -83,6 +90,7 @@ def plan_data(preview: Preview) -> dict[str, Any]:
         "estimate_s": round(plan.estimate_s, 1),
         "estimate_basis": {"startup": plan.startup_basis, "tokens_per_s": plan.speed_basis},
         "rounds_in_budget": plan.rounds_in_budget,
+        "adaptive": None if plan.adaptive is None else dataclasses.asdict(plan.adaptive),
         "problems": [
             {"where": f.place, "key": f.key, "message": f.message, "mend": f.mend, "fatal": f.fatal}
             for f in preview.findings
@@ -98,15 +106,30 @@ def show_plan(preview: Preview, console: Console) -> None:
         console.print(Text(f"The engine cannot run here: {preview.missing}", style="yellow"))
     launches = len(plan.launches)
     cells = launches * len(plan.loads)
-    console.print(
-        f"{len(plan.arms)} arms x {len(plan.rounds)} rounds = {launches} launches, "
-        f"x {len(plan.loads)} loads = {cells} cells; about {_about(plan.estimate_s)}"
-    )
+    if plan.adaptive is None:
+        console.print(
+            f"{len(plan.arms)} arms x {len(plan.rounds)} rounds = {launches} launches, "
+            f"x {len(plan.loads)} loads = {cells} cells; about {_about(plan.estimate_s)}"
+        )
+    else:
+        console.print(_adaptive_text(plan.adaptive, len(plan.arms)), soft_wrap=True)
     _show_arms(preview, console)
     _show_loads(preview, console)
     _show_order(preview, console)
     _show_time(preview, console)
     _show_findings(preview.findings, console)
+
+
+def _adaptive_text(adaptive: AdaptivePlan, arms: int) -> str:
+    first = (
+        f"{adaptive.explore_rounds} rounds of all {arms} arms to pick the best, then "
+        if adaptive.explore_rounds
+        else ""
+    )
+    return (
+        f"adaptive: {first}{adaptive.least_confirming} to {adaptive.most_confirming} rounds of that arm and the "
+        f"baseline until the answer is clear; about {_about(adaptive.least_s)} to {_about(adaptive.most_s)}"
+    )
 
 
 def _show_arms(preview: Preview, console: Console) -> None:
@@ -132,22 +155,25 @@ def _show_arms(preview: Preview, console: Console) -> None:
 def _show_loads(preview: Preview, console: Console) -> None:
     workload = preview.loaded.config.workload
     _heading(console, "Loads")
-    table = _table("load", "in flight", "requests", "warm-up", "about", right=(1, 2, 3, 4))
+    table = _table("load", "arrivals", "requests", "warm-up", "about", right=(2, 3, 4))
     for cell in preview.plan.cells_per_launch:
-        requests = f"{cell.requests}" if workload.seconds is None else f"for {_about(workload.seconds)}"
+        timed = workload.seconds is not None and cell.load.kind == "closed"
+        requests = f"for {_about(workload.seconds or 0)}" if timed else f"{cell.requests}"
         table.add_row(
             cell.load.id,
-            str(cell.load.concurrency),
+            load_title(cell.load),
             requests,
             str(cell.warmup_requests),
             _about(cell.estimate_s),
         )
     console.print(table)
     console.print(
-        f"Requests from {workload.source} ({preview.source_requests} prompts), up to "
+        f"Requests from {workload.source} ({preview.account.used} prompts), up to "
         f"{workload.max_output_tokens} output tokens, temperature {workload.sampling.temperature:g}; "
         "the same in every arm and round."
     )
+    for sentence in preview.account.sentences():
+        console.print(Text(f"note: {sentence}", style="yellow"), soft_wrap=True)
 
 
 def _show_order(preview: Preview, console: Console) -> None:
@@ -165,8 +191,9 @@ def _show_time(preview: Preview, console: Console) -> None:
     plan = preview.plan
     launch = plan.launches[0]
     _heading(console, "Time")
+    about = "at most" if plan.adaptive else "about"
     console.print(
-        f"about {_about(plan.estimate_s)} in all, {_about(launch.estimate_s)} per launch: "
+        f"{about} {_about(plan.estimate_s)} in all, {_about(launch.estimate_s)} per launch: "
         f"start-up {_about(launch.startup_s)} ({plan.startup_basis}), "
         f"then the cells by tokens/s ({plan.speed_basis}), as if every arm were as fast as that.",
         soft_wrap=True,

@@ -12,7 +12,8 @@ from specbench.config.plan import Plan, make_plan
 from specbench.config.source import LoadedConfig
 from specbench.engines.base import Engine, EngineMissing
 from specbench.engines.registry import UnknownEngine, make_engine
-from specbench.workloads.mix import build_cell_mix, load_source
+from specbench.workloads.build import build_workload
+from specbench.workloads.loading import SourceAccount
 from specbench.workloads.request import CellMix
 from specbench.workloads.requests_file import WorkloadError
 
@@ -46,7 +47,7 @@ class Preview:
     Attributes:
         engine: kind and version; ``missing`` says why there is no version.
         mixes: the requests of a cell, by load id.
-        source_requests: prompts of the source in the chosen categories.
+        account: what became of the source's rows.
     """
 
     loaded: LoadedConfig
@@ -55,7 +56,7 @@ class Preview:
     missing: str | None
     arms: tuple[ArmPreview, ...]
     mixes: dict[str, CellMix]
-    source_requests: int
+    account: SourceAccount
     findings: tuple[Finding, ...]
 
     @property
@@ -72,37 +73,37 @@ def make_preview(loaded: LoadedConfig) -> Preview:
     """
     config = loaded.config
     try:
-        engine = make_engine(config.target, config.engine)
+        engines = {
+            name: make_engine(config.target, config.engine_named(name))
+            for name in ("", *config.other_engines)
+        }
     except UnknownEngine as error:
         raise CliError(f"{loaded.where('engine.kind')}: {error}") from None
     try:
-        source = load_source(config.workload, loaded.base_dir)
-        plan = make_plan(config)
-        mixes = {
-            load.id: build_cell_mix(
-                config.workload, source, load, config.measure.warmup_per_slot, config.measure.order_seed
-            )
-            for load in plan.loads
-        }
+        workload = build_workload(config, loaded.base_dir)
+        plan = make_plan(config, workload.trace)
     except WorkloadError as error:
         raise CliError(_placed(loaded, error)) from None
-    kind, version, missing = config.engine.kind, None, None
-    try:
-        version = engine.version()
-    except EngineMissing as error:
-        missing = str(error)
+    shown, missing = [], []
+    for name, engine in engines.items():
+        kind = config.engine_named(name).kind
+        try:
+            shown.append(f"{kind} {engine.version().removeprefix(f'{kind}-')}")
+        except EngineMissing as error:
+            shown.append(kind)
+            missing.append(str(error))
     return Preview(
         loaded=loaded,
         plan=plan,
-        engine=f"{kind} {version.removeprefix(f'{kind}-')}" if version else kind,
-        missing=missing,
-        arms=tuple(ArmPreview(arm, _command(loaded, engine, arm)) for arm in plan.arms),
-        mixes=mixes,
-        source_requests=len(source),
+        engine=", ".join(shown),
+        missing="; ".join(missing) or None,
+        arms=tuple(ArmPreview(arm, _command(loaded, engines[arm.engine], arm)) for arm in plan.arms),
+        mixes=workload.mixes,
+        account=workload.account,
         findings=(
-            *_engine_findings(loaded, engine, plan),
+            *_engine_findings(loaded, engines, plan),
             *_path_findings(loaded),
-            *_workload_findings(loaded, mixes, len(source)),
+            *_workload_findings(loaded, workload.mixes, workload.account),
             *_budget_findings(loaded, plan),
         ),
     )
@@ -118,10 +119,10 @@ def _command(loaded: LoadedConfig, engine: Engine, arm: Arm) -> str | None:
     return loaded.redact(" ".join(words)).replace(str(PORT), "PORT")
 
 
-def _engine_findings(loaded: LoadedConfig, engine: Engine, plan: Plan) -> list[Finding]:
+def _engine_findings(loaded: LoadedConfig, engines: dict[str, Engine], plan: Plan) -> list[Finding]:
     found: dict[tuple[str, str], Finding] = {}
     for arm in plan.arms:
-        for problem in engine.problems(arm, arm.entry):
+        for problem in engines[arm.engine].problems(arm, arm.entry):
             finding = Finding(
                 place=loaded.where(problem.key),
                 key=problem.key,
@@ -150,7 +151,9 @@ def _path_findings(loaded: LoadedConfig) -> list[Finding]:
     return findings
 
 
-def _workload_findings(loaded: LoadedConfig, mixes: dict[str, CellMix], available: int) -> list[Finding]:
+def _workload_findings(
+    loaded: LoadedConfig, mixes: dict[str, CellMix], account: SourceAccount
+) -> list[Finding]:
     place, key = loaded.where("workload.source"), "workload.source"
     findings = []
     largest = max(mixes.values(), key=lambda mix: len(mix.measured))
@@ -159,7 +162,7 @@ def _workload_findings(loaded: LoadedConfig, mixes: dict[str, CellMix], availabl
             Finding(
                 place,
                 key,
-                f"{available} prompts for cells of up to {len(largest.measured)} requests: prompts repeat",
+                f"{account.used} prompts for cells of up to {len(largest.measured)} requests: prompts repeat",
                 "add prompts: a prefix cache and the `suffix` method do better on repeats than in production",
                 fatal=False,
             )

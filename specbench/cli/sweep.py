@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import uvloop
@@ -14,6 +14,7 @@ from rich.console import Console
 
 from specbench.cli.config_file import read_config
 from specbench.cli.errors import CliError
+from specbench.cli.gate import InconclusiveOption, exit_code
 from specbench.cli.live import Lines, LivePanel, duration_text
 from specbench.cli.output import finish
 from specbench.config.grid import GridError
@@ -27,6 +28,7 @@ from specbench.verdict.exit_codes import ExitCode
 from specbench.workloads.requests_file import WorkloadError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
     from contextlib import AbstractContextManager
 
     from specbench.config.source import LoadedConfig
@@ -52,6 +54,7 @@ def sweep(
         Path | None, typer.Option("--out", help="Folder of run directories.", show_default=False)
     ] = None,
     gate: Annotated[bool, typer.Option("--gate", help="End with the verdict's exit code.")] = False,
+    inconclusive: InconclusiveOption = "fail",
     plain: Annotated[bool, typer.Option("--plain", help="Plain lines instead of a live display.")] = False,
 ) -> None:
     """Launch every arm, replay the workload, compare with the baseline and judge.
@@ -60,7 +63,7 @@ def sweep(
     """
     console = Console()
     loaded = read_config(config)
-    prepared = _prepare(loaded)
+    prepared = prepared_or_error(loaded)
     folder = out or Path(loaded.config.out)
     try:
         directory = _directory(prepared, folder, resume or run is not None, run)
@@ -72,10 +75,15 @@ def sweep(
         console.print(f"[yellow]The sweep stopped: {stopped}[/]")
     code = finish(directory, console)
     if gate or loaded.config.gate or code is ExitCode.ENGINE:
-        raise typer.Exit(int(code))
+        raise typer.Exit(exit_code(code, inconclusive))
 
 
-def _prepare(loaded: LoadedConfig) -> Prepared:
+def prepared_or_error(loaded: LoadedConfig) -> Prepared:
+    """`prepare`, with its foreseen failures as errors of the command line; lesser problems are warned of.
+
+    Raises:
+        CliError: the config cannot be carried out, or the engine cannot be used.
+    """
     try:
         prepared = prepare(loaded)
     except (GridError, WorkloadError, UnknownEngine, RefusedError) as error:
@@ -116,14 +124,18 @@ def _conduct(prepared: Prepared, directory: RunDir, console: Console, plain: boo
     conductor = Conductor(prepared, directory, watcher)
     try:
         with shown:
-            run_until_signal(conductor)
+            run_until_signal(conductor.conduct)
     except SweepStopped as error:
         return str(error)
     except (KeyboardInterrupt, asyncio.CancelledError):
         done = sum(1 for c in directory.cells() if c.status != "interrupted")
-        planned = sum(len(x.cells) for x in prepared.plan.launches)
+        planned = (
+            f"of {sum(len(x.cells) for x in prepared.plan.launches)} cells are"
+            if prepared.plan.adaptive is None
+            else "cells are"
+        )
         console.print(
-            f"\nInterrupted. Engines are stopped; {done} of {planned} cells are kept in {directory.path}.\n"
+            f"\nInterrupted. Engines are stopped; {done} {planned} kept in {directory.path}.\n"
             f"Finish it with: specbench sweep {prepared.loaded.path} --resume --run {directory.path}",
             highlight=False,
             soft_wrap=True,
@@ -133,7 +145,7 @@ def _conduct(prepared: Prepared, directory: RunDir, console: Console, plain: boo
     return None
 
 
-def run_until_signal(conductor: Conductor) -> None:
+def run_until_signal(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run it; SIGINT, SIGTERM and SIGHUP end it in order, with the engines stopped."""
 
     async def main() -> None:
@@ -141,7 +153,7 @@ def run_until_signal(conductor: Conductor) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, lambda: task.cancel() if task else None)
-        await conductor.conduct()
+        await work()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())

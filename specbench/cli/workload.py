@@ -1,4 +1,4 @@
-"""``specbench workload``: look at request files, convert and sample them."""
+"""``specbench workload``: look at request files, convert, sample and fetch them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import typer
 from rich.console import Console
+from rich.text import Text
 
+from specbench.analysis.speeds import MeasuredSpeeds, NoSpeedsError, measured_speeds
 from specbench.cli.errors import CliError
-from specbench.cli.workload_view import show_formats, show_inspection, show_report
+from specbench.cli.workload_view import show_formats, show_inspection, show_report, show_traces
+from specbench.runs.files import RunFileError
+from specbench.runs.rundir import RunDir
+from specbench.verdict.exit_codes import ExitCode
 from specbench.workloads.inspect import (
     DECODE_SPEEDUP_CAP,
     DECODE_TOKENS_PER_S,
@@ -22,12 +27,14 @@ from specbench.workloads.inspect import (
     inspect_file,
     inspect_requests,
 )
+from specbench.workloads.public import FetchError, fetch, public_set, public_sets
 from specbench.workloads.readers import FORMATS, ReadError, read
 from specbench.workloads.readers.converting import convert_file
 from specbench.workloads.readers.sampling import sample_file
 from specbench.workloads.readers.specbench_requests import header, write
 from specbench.workloads.shipped import shipped_datasets
 from specbench.workloads.source_request import ReadReport, SourceRequest
+from specbench.workloads.traces import shipped_trace, trace_names
 
 T = TypeVar("T")
 
@@ -55,11 +62,14 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 
 def register(app: typer.Typer) -> None:
     """Add the sub-commands."""
-    workload = typer.Typer(help="Look at request files, convert and sample them.", no_args_is_help=True)
+    workload = typer.Typer(
+        help="Look at request files, convert, sample and fetch them.", no_args_is_help=True
+    )
     workload.command("inspect")(_inspect)
     workload.command("convert")(_convert)
     workload.command("sample")(_sample)
     workload.command("list")(_list)
+    workload.command("fetch")(_fetch)
     app.add_typer(workload, name="workload")
 
 
@@ -74,11 +84,19 @@ def _inspect(
     encoding: EncodingOption = None,
     plot: Annotated[Path | None, typer.Option("--plot", help="Draw the lengths and arrivals here.")] = None,
     prefill_tps: Annotated[
-        float, typer.Option("--prefill-tps", min=1e-9, help="Prefill tokens/s, for the bound.")
-    ] = PREFILL_TOKENS_PER_S,
+        float | None,
+        typer.Option(
+            "--prefill-tps", min=1e-9, help=f"Prefill tokens/s, for the bound ({PREFILL_TOKENS_PER_S:g})."
+        ),
+    ] = None,
     decode_tps: Annotated[
-        float, typer.Option("--decode-tps", min=1e-9, help="Decode tokens/s of one request, for the bound.")
-    ] = DECODE_TOKENS_PER_S,
+        float | None,
+        typer.Option(
+            "--decode-tps",
+            min=1e-9,
+            help=f"Decode tokens/s of one request, for the bound ({DECODE_TOKENS_PER_S:g}).",
+        ),
+    ] = None,
     decode_cap: Annotated[
         float, typer.Option("--decode-cap", min=1, help="Decode speedup of the capped bound.")
     ] = DECODE_SPEEDUP_CAP,
@@ -88,11 +106,19 @@ def _inspect(
             "--chars-per-token", min=0.1, help="Estimate lengths that are not recorded, for the bound."
         ),
     ] = None,
+    run: Annotated[
+        Path | None,
+        typer.Option("--run", help="Take both speeds from the baseline of this run directory."),
+    ] = None,
 ) -> None:
     """Say what a file holds, and the most speculation could give on it."""
+    measured = _measured(run) if run is not None else None
+    if measured is not None:
+        prefill_tps = prefill_tps or measured.prefill_tokens_per_s
+        decode_tps = decode_tps or measured.decode_tokens_per_s
     speeds = Speeds(
-        prefill_tokens_per_s=prefill_tps,
-        decode_tokens_per_s=decode_tps,
+        prefill_tokens_per_s=prefill_tps or PREFILL_TOKENS_PER_S,
+        decode_tokens_per_s=decode_tps or DECODE_TOKENS_PER_S,
         decode_speedup_cap=decode_cap,
         chars_per_token=chars_per_token,
     )
@@ -115,6 +141,12 @@ def _inspect(
         return
     console = Console(highlight=False, markup=False, emoji=False)
     show_inspection(inspection, file.name, console)
+    if measured is not None:
+        console.print(
+            f"speeds of the baseline of {run} at {measured.load} ({measured.requests} requests, prompts of "
+            f"{measured.prompt_tokens_median:g} tokens at the median; longer ones prefill faster)",
+            soft_wrap=True,
+        )
     for request in loaded or ():
         console.print(msgspec.json.encode(request).decode(), soft_wrap=True)
 
@@ -155,7 +187,7 @@ def _sample(
 
 def _list(as_json: JsonOption = False) -> None:
     """List the formats specbench reads and the datasets it ships."""
-    shipped = shipped_datasets()
+    shipped, public = shipped_datasets(), public_sets()
     if as_json:
         _echo_json(
             {
@@ -164,10 +196,57 @@ def _list(as_json: JsonOption = False) -> None:
                     for known in FORMATS
                 ],
                 "datasets": [{"name": name, "description": s.description} for name, s in shipped.items()],
+                "traces": [
+                    {"name": name, "title": shipped_trace(name).title, "source": shipped_trace(name).source}
+                    for name in trace_names()
+                ],
+                "public": [
+                    {"name": name, "title": s.title, "licence": s.licence} for name, s in public.items()
+                ],
             }
         )
         return
-    show_formats(FORMATS, shipped, Console(highlight=False, markup=False, emoji=False))
+    console = Console(highlight=False, markup=False, emoji=False)
+    show_formats(FORMATS, shipped, console)
+    traces = {name: shipped_trace(name) for name in trace_names()}
+    show_traces(traces, public, console)
+
+
+def _fetch(
+    name: Annotated[str, typer.Argument(help="A public set (see `workload list`).")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="File or folder to write; its own name here if absent.")
+    ] = None,
+    accept_licence: Annotated[
+        bool, typer.Option("--accept-licence", help="You have read the licence and keep to it.")
+    ] = False,
+) -> None:
+    """Download a public set, with its checksum checked."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    try:
+        entry = public_set(name)
+        target = Path(entry.file) if out is None else out / entry.file if out.is_dir() else out
+        console.print(f"{name}: {entry.title}\nlicence: {entry.licence}\npage: {entry.page}", soft_wrap=True)
+        if entry.caution:
+            console.print(Text(f"note: {entry.caution}", style="yellow"), soft_wrap=True)
+        if not accept_licence:
+            raise CliError("read the licence on that page, then add --accept-licence")
+        if not target.parent.is_dir():
+            raise CliError(f"{target}: name a file in a folder that exists")
+        found = fetch(entry, target)
+    except FetchError as error:
+        raise CliError(str(error), ExitCode.ENVIRONMENT) from None
+    checked = "checksum right" if entry.sha256 else f"checksum unknown to specbench: sha256 {found}"
+    console.print(f"wrote {target} ({checked})", soft_wrap=True)
+
+
+def _measured(run: Path) -> MeasuredSpeeds:
+    try:
+        return measured_speeds(RunDir.open(run))
+    except RunFileError as error:
+        raise CliError(str(error), ExitCode.ENVIRONMENT) from None
+    except NoSpeedsError as error:
+        raise CliError(str(error)) from None
 
 
 def inspection_data(inspection: Inspection, requests: list[SourceRequest] | None) -> dict[str, Any]:

@@ -10,10 +10,12 @@ from rich.text import Text
 
 from specbench.report.formatting import DASH, clean, count, duration, number, percent, times
 from specbench.workloads.inspect import DecodeBound, Inspection
+from specbench.workloads.public import PublicSet
 from specbench.workloads.readers.base import Format
 from specbench.workloads.readers.stats import Arrivals, Distribution
 from specbench.workloads.shipped import ShippedDataset
 from specbench.workloads.source_request import ReadReport
+from specbench.workloads.traces import Trace
 
 BAR_CHARS = 36
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -77,6 +79,21 @@ def show_formats(formats: Iterable[Format], datasets: Mapping[str, ShippedDatase
     table = _table("dataset", "what it is")
     for name, dataset in datasets.items():
         table.add_row(name, dataset.description)
+    console.print(table)
+
+
+def show_traces(traces: Mapping[str, Trace], public: Mapping[str, PublicSet], console: Console) -> None:
+    """Lengths that are shipped as numbers, and files that can be fetched."""
+    _heading(console, "Shipped traces (workload.lengths.source)")
+    table = _table("trace", "what it is", "prompt p50", "output p50", "licence", right=(2, 3))
+    for name, trace in traces.items():
+        p50 = [count(q.get("p50")) for q in (trace.prompt_tokens, trace.output_tokens)]
+        table.add_row(name, trace.title, *p50, trace.source.licence)
+    console.print(table)
+    _heading(console, "Public sets (workload fetch NAME)")
+    table = _table("set", "what it is", "licence")
+    for name, entry in public.items():
+        table.add_row(name, entry.title, entry.licence)
     console.print(table)
 
 

@@ -70,6 +70,11 @@ def names_a_secret(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None
 
 
+def opens_doors(header: str) -> bool:
+    """Whether a request header's name says that its value is a key: secret, and renewed now and then."""
+    return re.search("auth|key|token|secret|cookie", header, re.IGNORECASE) is not None
+
+
 def redact(text: str, secrets: Iterable[str] | Mapping[str, str]) -> str:
     """Hide secret values in any text: as ``***``, or, given value to name, as ``${NAME}``.
 

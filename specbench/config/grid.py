@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from specbench.config.model import ArgValue, ArmConfig, Config
+from specbench.config.model import TRACE_ID, ArgValue, ArmConfig, Config, OpenLoad, TraceLoad, closed_id
 
 BASELINE: Final = "baseline"
 
@@ -21,6 +22,8 @@ class Arm:
     """One way of serving the target. The baseline has ``method is None``.
 
     ``entry`` is the index in the config's ``arms`` that it comes from; null for the baseline.
+    ``url`` and ``served_model`` are of a server that already runs. ``engine`` is a name in
+    ``other_engines``; empty for the main engine.
     """
 
     id: str
@@ -31,6 +34,9 @@ class Arm:
     args: dict[str, ArgValue] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     entry: int | None = None
+    url: str | None = None
+    served_model: str | None = None
+    engine: str = ""
 
     @property
     def is_baseline(self) -> bool:
@@ -38,12 +44,38 @@ class Arm:
         return self.method is None
 
 
+MAX_OPEN_CONCURRENCY: Final = 256
+TRACE_CONCURRENCY: Final = 8
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How requests arrive; for now a closed loop that keeps ``concurrency`` requests in flight."""
+    """How requests arrive: a closed loop of ``concurrency`` in flight, unless ``open`` or ``trace`` is set.
+
+    For those two ``concurrency`` is that of the warm-up only: one second's worth of arrivals, or 8.
+    """
 
     id: str
     concurrency: int
+    open: OpenLoad | None = None
+    trace: TraceLoad | None = None
+
+    @property
+    def kind(self) -> Literal["closed", "open", "trace"]:
+        """Which of the three it is."""
+        return "open" if self.open is not None else "trace" if self.trace is not None else "closed"
+
+    @property
+    def order(self) -> tuple[int, float, str]:
+        """Sorting key: closed loops by concurrency, rates, then the trace."""
+        if self.open is not None:
+            return 1, self.open.rate, self.id
+        return (2, 0.0, self.id) if self.trace is not None else (0, float(self.concurrency), self.id)
+
+
+def baseline_id(engine: str) -> str:
+    """Id of the baseline that arms of an engine are compared with; an empty name is the main engine."""
+    return f"{BASELINE}@{engine}" if engine else BASELINE
 
 
 class GridError(ValueError):
@@ -56,9 +88,13 @@ def expand_arms(config: Config) -> tuple[Arm, ...]:
     Raises:
         GridError: two entries expand to the same arm.
     """
-    arms = [Arm(id=BASELINE)]
+    arms = [Arm(id=BASELINE, url=config.engine.url, served_model=config.engine.model)]
+    for name, engine in config.other_engines.items():
+        arms.append(Arm(id=baseline_id(name), url=engine.url, served_model=engine.model, engine=name))
     for index, entry in enumerate(config.arms):
-        arms.extend(_expand(entry, index))
+        for named in _as_list(entry.engine):
+            name = "" if named in (None, config.engine.kind) else named
+            arms.extend(_expand(entry, index, config.engine_named(name).model, name))
     seen: dict[str, Arm] = {}
     for arm in arms:
         if arm.id in seen:
@@ -71,10 +107,16 @@ def expand_arms(config: Config) -> tuple[Arm, ...]:
 
 def expand_loads(config: Config) -> tuple[Load, ...]:
     """The loads of every launch, in the order of the config."""
-    return tuple(Load(id=f"c{c}", concurrency=c) for c in config.loads.closed)
+    loads = [Load(id=closed_id(c), concurrency=c) for c in config.loads.closed]
+    loads += [
+        Load(x.id, max(1, min(MAX_OPEN_CONCURRENCY, math.ceil(x.rate))), open=x) for x in config.loads.open
+    ]
+    if config.loads.trace is not None:
+        loads.append(Load(TRACE_ID, TRACE_CONCURRENCY, trace=config.loads.trace))
+    return tuple(loads)
 
 
-def _expand(entry: ArmConfig, index: int) -> list[Arm]:
+def _expand(entry: ArmConfig, index: int, served_model: str | None, engine: str) -> list[Arm]:
     drafts = _as_list(entry.draft)
     ks = _as_list(entry.k)
     keys = list(entry.settings)
@@ -91,7 +133,7 @@ def _expand(entry: ArmConfig, index: int) -> list[Arm]:
         parts += [f"{_short(key)}{settings[key]}" for key in varied]
         arms.append(
             Arm(
-                id=_slug("-".join(parts)),
+                id=_slug("-".join(parts)) + (f"@{engine}" if engine else ""),
                 method=entry.method,
                 draft=draft,
                 k=k,
@@ -99,6 +141,9 @@ def _expand(entry: ArmConfig, index: int) -> list[Arm]:
                 args=dict(entry.args),
                 env=dict(entry.env),
                 entry=index,
+                url=entry.url,
+                served_model=entry.model or served_model,
+                engine=engine,
             )
         )
     return arms

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from specbench.config.environment import redact
+from specbench.config.environment import opens_doors, redact
 from specbench.config.grid import Arm, Load
 from specbench.config.model import ArmConfig, Config
 
@@ -57,25 +57,26 @@ def meaning(
     engine_version: str,
     mix_digests: Mapping[str, str],
     variables: Mapping[str, str] | None = None,
+    other_versions: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Everything that changes what a sweep measures; not its name, time limits, estimates or verdict rule.
 
     Args:
         mix_digests: digest of the requests of a cell, by load id.
         variables: `LoadedConfig.variables`; their values are written as ``${NAME}`` plus a hash.
+        other_versions: versions of the other engines, by name.
     """
     content = {
-        **_shared(config, engine_version),
+        **_shared(config, "", engine_version),
+        **({"other_engines": others} if (others := _others(config, other_versions or {})) else {}),
         "arms": [_arm_entry(entry) for entry in config.arms],
-        "loads": {"closed": list(config.loads.closed)},
+        "loads": config.loads.model_dump(mode="json"),
         "workload": {
             **config.workload.model_dump(mode="json", exclude={"source"}),
             "source": config.workload.source,
             "requests": dict(mix_digests),
         },
-        "measure": config.measure.model_dump(
-            mode="json", include={"rounds", "warmup_per_slot", "order_seed", "client_lag_limit"}
-        ),
+        "measure": config.measure.model_dump(mode="json", exclude={"time_budget", "expect", "client_cpus"}),
     }
     return _plain_section(content, variables or {})
 
@@ -97,7 +98,7 @@ def cell_identity(
     """
     content = _plain_section(
         {
-            **_shared(config, engine_version),
+            **_shared(config, arm.engine, engine_version),
             "round": round_number,
             "arm": {
                 "id": arm.id,
@@ -107,8 +108,9 @@ def cell_identity(
                 "settings": dict(arm.settings),
                 "args": dict(arm.args),
                 "env": _env(arm.env),
+                **_given(url=arm.url, served_model=arm.served_model),
             },
-            "load": {"closed": load.concurrency},
+            "load": _load(load),
             "workload": {
                 "requests": mix_digest,
                 "seconds": config.workload.seconds,
@@ -131,27 +133,51 @@ def differences(old: Any, new: Any) -> list[str]:
     return list(_differences(old, new, ""))
 
 
-def _shared(config: Config, engine_version: str) -> dict[str, Any]:
+def _others(config: Config, versions: Mapping[str, str]) -> dict[str, Any]:
+    return {name: _shared(config, name, versions.get(name, ""))["engine"] for name in config.other_engines}
+
+
+def _shared(config: Config, name: str, engine_version: str) -> dict[str, Any]:
+    engine = config.engine_named(name)
     return {
         "measurement_schema": MEASUREMENT_SCHEMA,
         "target": config.target.model_dump(mode="json"),
         "engine": {
-            "kind": config.engine.kind,
+            "kind": engine.kind,
             "version": engine_version,
-            "command": config.engine.command,
-            "args": dict(config.engine.args),
-            "env": _env(config.engine.env),
+            "command": engine.command,
+            "args": dict(engine.args),
+            "env": _env(engine.env),
+            **_given(
+                url=engine.url,
+                model=engine.model,
+                headers=_env({k: v for k, v in engine.headers.items() if not opens_doors(k)}) or None,
+            ),
         },
     }
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    """What is set: keys that came later do not change what configs without them mean."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _load(load: Load) -> dict[str, Any]:
+    if load.open is not None:
+        return {"open": load.open.model_dump(mode="json")}
+    if load.trace is not None:
+        return {"trace": load.trace.model_dump(mode="json")}
+    return {"closed": load.concurrency}
 
 
 def _arm_entry(entry: ArmConfig) -> dict[str, Any]:
     """An entry as written; ``k: [3]`` and ``k: 3`` are the same."""
     content = entry.model_dump(mode="json")
-    for key in ("draft", "k"):
+    for key in ("draft", "k", "engine"):
         if isinstance(content[key], list) and len(content[key]) == 1:
             content[key] = content[key][0]
-    return {**content, "env": _env(entry.env)}
+    later = {key: content.pop(key) for key in ("url", "model", "engine")}
+    return {**content, "env": _env(entry.env), **_given(**later)}
 
 
 def _env(env: Mapping[str, str]) -> dict[str, str]:

@@ -7,9 +7,10 @@ anything else that names a model is a Hugging Face id.
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
     BaseModel,
@@ -71,7 +72,13 @@ EnvValue = Annotated[str, BeforeValidator(number_as_text, json_schema_input_type
 Command = Annotated[
     list[str], BeforeValidator(split_command, json_schema_input_type=list[str] | str), Field(min_length=1)
 ]
+CpuList = Annotated[
+    str,
+    BeforeValidator(number_as_text, json_schema_input_type=str | int),
+    StringConstraints(pattern=r"^\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*$"),
+]
 Text = Annotated[str, Field(min_length=1)]
+EngineName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,31}$")]
 
 
 class Strict(BaseModel):
@@ -103,7 +110,9 @@ class Target(Strict):
 class EngineConfig(Strict):
     """How the engine is started. Shared by every arm, so that arms differ in speculation only."""
 
-    kind: str = Field(description="vllm or simulated")
+    kind: str = Field(
+        description="vllm, sglang or simulated; endpoint for servers that already run (nothing is started)"
+    )
     command: Command | None = Field(
         None,
         description="Launch prefix, for example [vllm, serve]; the engine's usual one if absent",
@@ -118,6 +127,22 @@ class EngineConfig(Strict):
     )
     startup_timeout: Seconds = Field(900.0, description="Longest wait for readiness")
     stop_timeout: Seconds = Field(30.0, description="Grace between SIGTERM and SIGKILL")
+    url: Text | None = Field(
+        None, description="endpoint: base URL of the running server without speculation, the baseline"
+    )
+    model: Text | None = Field(
+        None, description="endpoint: name under which the servers serve the target; target.model if absent"
+    )
+    headers: dict[Text, Text] = Field(
+        default_factory=dict,
+        description='endpoint: sent with every request, for example Authorization: "Bearer ${KEY}"',
+    )
+    ca: Text | None = Field(
+        None, description="endpoint: PEM file of the authority that signed the servers' certificates"
+    )
+    allow_same: bool = Field(
+        False, description="endpoint: let two arms be one server, to see how far equal arms come out apart"
+    )
 
 
 class ArmConfig(Strict):
@@ -125,6 +150,9 @@ class ArmConfig(Strict):
 
     method: str = Field(min_length=1, description="draft_model, ngram, eagle3, mtp, ...")
     name: str | None = Field(None, description="Prefix of the arm's name in reports; the method if absent")
+    engine: EngineName | Annotated[list[EngineName], Field(min_length=1)] | None = Field(
+        None, description="Engine(s) to run it on, by name in other_engines; `engine` if absent"
+    )
     draft: Text | Annotated[list[Text], Field(min_length=1)] | None = Field(
         None, description="Draft model id(s) or path(s); a list expands"
     )
@@ -142,6 +170,10 @@ class ArmConfig(Strict):
     env: dict[EnvName, EnvValue] = Field(
         default_factory=dict, description="Environment of this arm only; reported"
     )
+    url: Text | None = Field(None, description="endpoint: base URL of the running server of this arm")
+    model: Text | None = Field(
+        None, description="endpoint: name of the target at this arm's server; engine.model if absent"
+    )
 
     @field_validator("method")
     @classmethod
@@ -151,11 +183,71 @@ class ArmConfig(Strict):
         return value
 
 
+TRACE_ID: Final = "trace"
+
+
+def closed_id(concurrency: int) -> str:
+    """Id of a closed-loop load."""
+    return f"c{concurrency}"
+
+
+class OpenLoad(Strict):
+    """Requests sent at a rate, whatever the engine does: arrival times are drawn beforehand from a seed."""
+
+    rate: float = Field(gt=0, le=100_000, description="Requests per second")
+    arrivals: Literal["poisson", "gamma"] = Field(
+        "poisson",
+        description="poisson: independent arrivals; gamma: gaps with the coefficient of variation cv",
+    )
+    cv: float = Field(
+        1.0, gt=0, le=50, description="Of the gaps between arrivals; 1 is Poisson, more is burstier"
+    )
+
+    @model_validator(mode="after")
+    def _poisson_has_cv_one(self) -> OpenLoad:
+        if self.arrivals == "poisson" and self.cv != 1.0:
+            raise ValueError("poisson arrivals have cv 1: write `arrivals: gamma` for another cv")
+        return self
+
+    @property
+    def id(self) -> str:
+        """``r2.0``, or ``r2.0-gamma3.0``."""
+        return f"r{self.rate}" + ("" if self.arrivals == "poisson" else f"-gamma{self.cv}")
+
+
+class TraceLoad(Strict):
+    """The recorded arrival times of the workload, replayed."""
+
+    time_scale: float = Field(
+        1.0, gt=0, le=10_000, description="Recorded times are multiplied by this: 2 halves the rate"
+    )
+    jitter_s: float = Field(
+        0.0,
+        ge=0,
+        description="Move each arrival by a seeded uniform amount below this: for times on a coarse grid",
+    )
+    seconds: Seconds | None = Field(
+        None, description="Replay the arrivals of the first seconds, after scaling; all if absent"
+    )
+    history: Literal["recorded", "real"] = Field(
+        "recorded",
+        description="Earlier replies inside a session: as recorded (the same for every arm), "
+        "or what the engine just said",
+    )
+
+
 class Loads(Strict):
-    """How requests arrive. Each entry is one load of every launch."""
+    """How requests arrive. Each entry is one load of every launch; at least one is needed."""
 
     closed: list[Annotated[int, Field(ge=1, le=65536)]] = Field(
-        min_length=1, description="Closed-loop concurrencies: requests kept in flight"
+        default_factory=list, description="Closed-loop concurrencies: requests kept in flight"
+    )
+    open: list[OpenLoad] = Field(
+        default_factory=list,
+        description="Open-loop rates: requests are sent on time, however many are running",
+    )
+    trace: TraceLoad | None = Field(
+        None, description="Replay the arrival times that the workload's file recorded"
     )
 
     @field_validator("closed")
@@ -164,6 +256,21 @@ class Loads(Strict):
         if len(set(value)) != len(value):
             raise ValueError("the same concurrency is listed twice")
         return value
+
+    @field_validator("open")
+    @classmethod
+    def _unique_rates(cls, value: list[OpenLoad]) -> list[OpenLoad]:
+        if len({(x.rate, x.arrivals, x.cv) for x in value}) != len(value):
+            raise ValueError("the same rate and arrivals are listed twice")
+        return value
+
+    @model_validator(mode="after")
+    def _some_load(self) -> Loads:
+        if not self.closed and not self.open and self.trace is None:
+            raise ValueError(
+                "names no load: give `closed` (concurrencies), `open` (rates) or `trace: {}` (recorded times)"
+            )
+        return self
 
 
 class Sampling(Strict):
@@ -174,10 +281,38 @@ class Sampling(Strict):
     top_k: int | None = Field(None, ge=1, description="Sample among the k likeliest tokens; absent is off")
 
 
+class Lengths(Strict):
+    """Prompt and output lengths of traffic without text, put on the text of ``workload.source``."""
+
+    source: str = Field(
+        min_length=1,
+        description="A shipped trace by name (`specbench workload list`), or a path to a trace file",
+    )
+    text: Literal["matched", "filler"] = Field(
+        "matched",
+        description="matched: real text of workload.source packed to each recorded length; "
+        "filler: made-up words, for load tests only (no verdict)",
+    )
+
+
 class Workload(Strict):
     """What is sent: the request mix. Every arm gets the same requests in the same order."""
 
-    source: str = Field("quickstart", description="A shipped dataset by name, or a path to a JSONL file")
+    source: str = Field(
+        "quickstart", description="A shipped dataset by name, or a path to a request file of any known format"
+    )
+    format: str | None = Field(
+        None,
+        description="Read a file as this format (`specbench workload list`); its content decides if absent",
+    )
+    encoding: str | None = Field(None, description="Character encoding of a file, when it is not UTF-8")
+    on_bad_row: Literal["error", "skip"] = Field(
+        "error",
+        description="error: a malformed row stops everything; skip: it is left out, counted and reported",
+    )
+    lengths: Lengths | None = Field(
+        None, description="Take prompt and output lengths from a trace; those of the source if absent"
+    )
     categories: list[str] | dict[str, Annotated[float, Field(gt=0)]] | None = Field(
         None, description="Categories to use, with weights when a mapping; all of the source if absent"
     )
@@ -210,17 +345,77 @@ class Expect(Strict):
 class Measure(Strict):
     """How often and in which order."""
 
-    rounds: int = Field(3, ge=1, le=100, description="Passes over all arms, baseline included")
+    strategy: Literal["full", "adaptive"] = Field(
+        "full",
+        description="full: every arm in every round. adaptive: two rounds of all arms, then new rounds of the "
+        "best one and the baseline until the answer is clear; only these enter the verdict",
+    )
+    rounds: int = Field(
+        3, ge=1, le=100, description="Passes over all arms, baseline included (strategy full)"
+    )
+    looks: list[Annotated[int, Field(ge=2, le=100)]] = Field(
+        default_factory=lambda: [3, 4, 5, 6, 8],
+        min_length=1,
+        description="Adaptive: numbers of confirming rounds at which the answer is looked for; fixed beforehand",
+    )
+    max_rounds: int | None = Field(
+        None,
+        ge=2,
+        le=200,
+        description="Adaptive: most confirming rounds, lost ones included; two more than the last look if absent",
+    )
+    variance_prior: bool = Field(
+        False,
+        description="Adaptive: let the spread seen while exploring count, which decides one or two launches "
+        "sooner; a stage that happened to be calm makes it err more often",
+    )
     warmup_per_slot: int = Field(2, ge=1, le=100, description="Warm-up requests per slot before each cell")
     order_seed: int = Field(1, ge=0, description="Seed of the arm order and of the request order")
-    client_lag_limit: Seconds = Field(
-        0.02,
-        description="A cell whose client was later than this (99th percentile) is invalid: client-bound",
+    client_lag_limit: Seconds | None = Field(
+        None,
+        description="A cell whose client was later than this (99th percentile) is invalid: client-bound; "
+        "20 ms or one median chunk gap of the cell if absent, whichever is longer",
+    )
+    client_cpus: CpuList | None = Field(
+        None,
+        description="Processors of the client alone, as `taskset -c` writes them (0-1,4); "
+        "`specbench doctor` proposes some; any if absent",
     )
     time_budget: Seconds | None = Field(None, description="No new round starts when it would not fit")
     expect: Expect = Field(
         default_factory=lambda: Expect.model_validate({}),
         description="Known speeds, for the time estimate of `specbench plan`",
+    )
+
+    @property
+    def most_confirming(self) -> int:
+        """Adaptive: confirming rounds at most. The last look and two lost rounds, when not given."""
+        return self.max_rounds if self.max_rounds is not None else self.looks[-1] + 2
+
+    @model_validator(mode="after")
+    def _looks_are_possible(self) -> Measure:
+        if any(b <= a for a, b in itertools.pairwise(self.looks)):
+            raise ValueError(f"measure.looks {self.looks} must increase")
+        if self.max_rounds is not None and self.max_rounds < self.looks[-1]:
+            raise ValueError(
+                f"measure.max_rounds is {self.max_rounds}, but the last look needs {self.looks[-1]} rounds: "
+                "raise it or leave out that look"
+            )
+        return self
+
+
+Margin = Annotated[float, Field(gt=0, le=10)]
+
+
+class Margins(Strict):
+    """Adaptive: how much worse than the baseline an arm may be and still be recommended; 0.15 is 15 %."""
+
+    ttft_p95: Margin | None = Field(0.15, description="Time to first token, 95th percentile of each launch")
+    tpot_p99: Margin | None = Field(0.10, description="Time per output token, 99th percentile of each launch")
+    chunk_gap_p99: Margin | None = Field(
+        None,
+        description="Time between chunks, 99th percentile: grows with speculation by design, so not limited "
+        "unless set",
     )
 
 
@@ -236,11 +431,43 @@ class VerdictConfig(Strict):
 
     min_speedup: float = Field(1.05, gt=0, description="Required ratio of output tokens/s, arm over baseline")
     confidence: float = Field(0.90, gt=0.5, lt=1, description="Of the two-sided interval of every ratio")
-    traffic: dict[Annotated[int, Field(ge=1)], Annotated[float, Field(ge=0)]] | None = Field(
-        None, description="Share of serving time spent at each concurrency; equal shares if absent"
+    traffic: dict[Annotated[int, Field(ge=1)] | Text, Annotated[float, Field(ge=0)]] | None = Field(
+        None,
+        description="Share of serving time spent at each concurrency, or at another load by its id "
+        "(r2.0, trace); equal shares of the closed loads (of all, if none is closed) if absent",
     )
     limits: Limits = Field(
         default_factory=lambda: Limits.model_validate({}), description="Absolute limits for a recommendation"
+    )
+    margins: Margins = Field(
+        default_factory=lambda: Margins.model_validate({}),
+        description="Adaptive: worsening of latency that is allowed, null for no limit",
+    )
+    load_order: list[Annotated[int, Field(ge=1)] | Text] | None = Field(
+        None,
+        description="Adaptive: order in which the loads are tested, concurrencies or ids of loads; a load is "
+        "recommended only if all before it are. From low to high if absent",
+    )
+
+
+class ParityConfig(Strict):
+    """Whether speculation leaves the output alone: tested beside the timed cells, or by `specbench parity`."""
+
+    tier: Literal["smoke", "gate", "nightly"] | None = Field(
+        None,
+        description="smoke: 64 prompts, gate: 256 (enough to pass), nightly: 4096; `sweep` leaves parity out "
+        "if absent",
+    )
+    prompts: int | None = Field(None, ge=8, le=100_000, description="Prompts, instead of the tier's number")
+    tokens: int = Field(256, ge=16, le=65_536, description="Most tokens of an output")
+    temperature: float = Field(
+        1.0, gt=0, le=5.0, description="Of the sampled outputs; 1 with top_p 1 gives the sharpest test"
+    )
+    top_p: float = Field(1.0, gt=0, le=1.0, description="Of the sampled outputs; 1 is off")
+    concurrency: list[Annotated[int, Field(ge=1, le=1024)]] | None = Field(
+        None,
+        min_length=1,
+        description="The lowest and the highest of these are tested; those of loads.closed if absent",
     )
 
 
@@ -253,6 +480,10 @@ class Config(Strict):
     )
     target: Target = Field(description="The model that is served: an id or path, or a section")
     engine: EngineConfig = Field(description="How the engine is started")
+    other_engines: dict[EngineName, EngineConfig] = Field(
+        default_factory=dict,
+        description="More engines in the same run, by name; each gets its own baseline, and arms name theirs",
+    )
     arms: list[ArmConfig] = Field(
         min_length=1, description="The speculative arms; the baseline runs in any case"
     )
@@ -266,16 +497,62 @@ class Config(Strict):
     verdict: VerdictConfig = Field(
         default_factory=lambda: VerdictConfig.model_validate({}), description="What counts as paying"
     )
+    parity: ParityConfig = Field(
+        default_factory=lambda: ParityConfig.model_validate({}),
+        description="Whether the arms' output is tested to be the baseline's",
+    )
     gate: bool = Field(False, description="End `sweep` with the verdict's exit code")
     out: str = Field("./runs", description="Folder of run directories, relative to the working directory")
 
+    def engine_named(self, name: str) -> EngineConfig:
+        """The engine section of an arm; an empty name is ``engine``."""
+        return self.other_engines[name] if name else self.engine
+
+    @model_validator(mode="after")
+    def _arms_name_engines(self) -> Config:
+        if self.engine.kind in self.other_engines:
+            raise ValueError(
+                f"other_engines: {self.engine.kind!r} is the name of `engine` itself: call the other one differently"
+            )
+        known = [self.engine.kind, *self.other_engines]
+        for i, arm in enumerate(self.arms):
+            for name in [arm.engine] if isinstance(arm.engine, str) else arm.engine or []:
+                if name not in known:
+                    raise ValueError(f"arms[{i}].engine names {name!r}; the engines are {', '.join(known)}")
+        return self
+
     @model_validator(mode="after")
     def _traffic_names_loads(self) -> Config:
-        extra = set(self.verdict.traffic or {}) - set(self.loads.closed)
+        named = set(self.verdict.traffic or {})
+        extra = sorted(c for c in named if isinstance(c, int) and c not in self.loads.closed)
         if extra:
+            raise ValueError(f"verdict.traffic names concurrency {extra}, which loads.closed does not run")
+        unknown = sorted(name for name in named if isinstance(name, str) and name not in self._load_ids())
+        if unknown:
             raise ValueError(
-                f"verdict.traffic names concurrency {sorted(extra)}, which loads.closed does not run"
+                f"verdict.traffic names the load {unknown[0]!r}; the loads are {', '.join(self._load_ids())} "
+                "(a concurrency is a whole number without quotes)"
             )
         if self.verdict.traffic is not None and sum(self.verdict.traffic.values()) <= 0:
             raise ValueError("verdict.traffic has no positive share")
         return self
+
+    @model_validator(mode="after")
+    def _order_names_loads(self) -> Config:
+        order = self.verdict.load_order
+        if order is None:
+            return self
+        ids, known = [closed_id(x) if isinstance(x, int) else x for x in order], self._load_ids()
+        if sorted(ids) != sorted(known):
+            raise ValueError(
+                f"verdict.load_order names {', '.join(ids)}; it must name each of the loads once: "
+                f"{', '.join(known)}"
+            )
+        return self
+
+    def _load_ids(self) -> list[str]:
+        return [
+            *(closed_id(c) for c in self.loads.closed),
+            *(x.id for x in self.loads.open),
+            *([TRACE_ID] if self.loads.trace is not None else []),
+        ]

@@ -5,6 +5,9 @@ even round after it the same order reversed, so that over the pair every arm has
 time and a linear drift of the machine (heat, neighbours) cancels in the ratios: the ABBA design.
 Loads take one random order per pair of rounds, the same for all arms, so that arms are compared at the
 same age of their engines.
+
+An adaptive sweep plans what is certain: the rounds that explore, or with a single arm those before the first
+look. The rest is planned round by round as the data ask for it, by the same rules of order.
 """
 
 from __future__ import annotations
@@ -32,6 +35,9 @@ SECONDS_RATE: Final = 4.0
 """With ``workload.seconds``: requests per second and slot that the request list is made long enough for."""
 
 MAX_TIMED_REQUESTS: Final = 50_000
+
+OPEN_REQUESTS: Final = 120
+"""Requests of an open-loop cell without ``workload.seconds``: a tenth is ramp, the rest gives the mean."""
 
 GIVEN: Final = "from measure.expect"
 ROUGH: Final = "rough default"
@@ -70,14 +76,29 @@ class RoundPlan:
     estimate_s: float
 
 
+EXPLORE_ROUNDS: Final = 2
+"""Rounds that pick the arm to confirm, when there are several."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptivePlan:
+    """How long a sweep with ``measure.strategy: adaptive`` may become: its confirming rounds, of two launches."""
+
+    explore_rounds: int
+    least_confirming: int
+    most_confirming: int
+    least_s: float
+    most_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The whole sweep.
+    """The whole sweep; of an adaptive one, the rounds that are certain.
 
     Attributes:
         arms: baseline first, then in the order of the config.
         startup_basis, speed_basis: where the estimate comes from.
-        estimate_s: of all rounds, whatever the time budget.
+        estimate_s: of all rounds, whatever the time budget; of an adaptive sweep, of the most there may be.
         rounds_in_budget: rounds that fit ``measure.time_budget`` by this estimate; null without one.
     """
 
@@ -88,6 +109,7 @@ class Plan:
     speed_basis: str
     estimate_s: float
     rounds_in_budget: int | None
+    adaptive: AdaptivePlan | None = None
 
     @property
     def launches(self) -> tuple[LaunchPlan, ...]:
@@ -101,35 +123,46 @@ class Plan:
         return tuple(sorted(self.rounds[0].launches[0].cells, key=lambda cell: order[cell.load.id]))
 
 
-def make_plan(config: Config) -> Plan:
+@dataclass(frozen=True, slots=True)
+class TraceExtent:
+    """How much a trace replays: known once its file is read."""
+
+    requests: int
+    seconds: float
+
+
+def make_plan(config: Config, trace: TraceExtent | None = None) -> Plan:
     """Plan every round of a sweep.
+
+    Args:
+        trace: size of the replay, when ``loads.trace`` is set; zero requests are planned without it.
 
     Raises:
         GridError: two arms cannot be told apart.
     """
     arms, loads = expand_arms(config), expand_loads(config)
-    expect = config.measure.expect
+    expect, measure = config.measure.expect, config.measure
     startup_s = expect.startup or ROUGH_STARTUP_S
-    cells = {load.id: _cell(config, load) for load in loads}
+    cells = {load.id: _cell(config, load, trace) for load in loads}
     launch_s = startup_s + sum(cell.estimate_s for cell in cells.values())
-    rounds = []
+    adaptive = None
+    count = measure.rounds
+    if measure.strategy == "adaptive":
+        explore = EXPLORE_ROUNDS if sum(not a.is_baseline for a in arms) > 1 else 0
+        count = explore or measure.looks[0]
+        explore_s = launch_s * len(arms) * explore
+        adaptive = AdaptivePlan(
+            explore_rounds=explore,
+            least_confirming=measure.looks[0],
+            most_confirming=measure.most_confirming,
+            least_s=explore_s + 2 * launch_s * measure.looks[0],
+            most_s=explore_s + 2 * launch_s * measure.most_confirming,
+        )
+    rounds: list[RoundPlan] = []
     number = 0
-    for round_number in range(1, config.measure.rounds + 1):
-        launches = []
-        for arm in arm_order(arms, round_number, config.measure.order_seed):
-            number += 1
-            ordered = load_order(loads, round_number, config.measure.order_seed)
-            launches.append(
-                LaunchPlan(
-                    number=number,
-                    round=round_number,
-                    arm=arm,
-                    cells=tuple(cells[load.id] for load in ordered),
-                    startup_s=startup_s,
-                    estimate_s=launch_s,
-                )
-            )
-        rounds.append(RoundPlan(round_number, tuple(launches), launch_s * len(launches)))
+    for n in range(1, count + 1):
+        rounds.append(_round(n, number, arms, loads, cells, startup_s, launch_s, measure.order_seed))
+        number += len(arms)
     budget = config.measure.time_budget
     return Plan(
         arms=arms,
@@ -137,11 +170,43 @@ def make_plan(config: Config) -> Plan:
         rounds=tuple(rounds),
         startup_basis=GIVEN if expect.startup else ROUGH,
         speed_basis=GIVEN if expect.tokens_per_s else ROUGH,
-        estimate_s=launch_s * number,
+        estimate_s=launch_s * number if adaptive is None else adaptive.most_s,
+        adaptive=adaptive,
         rounds_in_budget=None
-        if budget is None
+        if budget is None or adaptive is not None
         else min(config.measure.rounds, int(budget // (launch_s * len(arms)))),
     )
+
+
+def further_round(plan: Plan, number: int, first_launch: int, arms: Sequence[Arm], seed: int) -> RoundPlan:
+    """A round of an adaptive sweep, planned when it is its turn.
+
+    Args:
+        first_launch: the number of its first launch in the sweep.
+        arms: the baseline and the arms that run in it.
+    """
+    cells = {cell.load.id: cell for cell in plan.cells_per_launch}
+    some = plan.rounds[0].launches[0]
+    return _round(number, first_launch - 1, arms, plan.loads, cells, some.startup_s, some.estimate_s, seed)
+
+
+def _round(
+    number: int, launches_before: int, arms: Sequence[Arm], loads: Sequence[Load],
+    cells: Mapping[str, CellPlan], startup_s: float, launch_s: float, seed: int,
+) -> RoundPlan:  # fmt: skip
+    ordered = load_order(loads, number, seed)
+    launches = tuple(
+        LaunchPlan(
+            number=launches_before + i,
+            round=number,
+            arm=arm,
+            cells=tuple(cells[load.id] for load in ordered),
+            startup_s=startup_s,
+            estimate_s=launch_s,
+        )
+        for i, arm in enumerate(arm_order(arms, number, seed), start=1)
+    )
+    return RoundPlan(number, launches, launch_s * len(launches))
 
 
 def arm_order(arms: Sequence[Arm], round_number: int, seed: int) -> tuple[Arm, ...]:
@@ -154,15 +219,20 @@ def arm_order(arms: Sequence[Arm], round_number: int, seed: int) -> tuple[Arm, .
 def load_order(loads: Sequence[Load], round_number: int, seed: int) -> tuple[Load, ...]:
     """Loads of every launch of a round: random, the same for both rounds of a pair and for all arms."""
     pair = (round_number + 1) // 2
-    return tuple(_shuffled(sorted(loads, key=lambda load: load.concurrency), f"loads/{seed}/{pair}"))
+    return tuple(_shuffled(sorted(loads, key=lambda load: load.order), f"loads/{seed}/{pair}"))
 
 
 def requests_in_cell(workload: Workload, load: Load) -> int:
     """Measured requests of a cell.
 
     With ``workload.seconds`` this is the most that are held ready: enough for 4 requests per second and
-    slot, at most 50,000, but never fewer than 6 per slot.
+    slot, at most 50,000, but never fewer than 6 per slot. An open loop sends what arrives in that time,
+    or 120 without it; how much a trace sends is in its file.
     """
+    if load.open is not None:
+        if workload.seconds is None:
+            return max(workload.min_requests, OPEN_REQUESTS)
+        return max(2, min(MAX_TIMED_REQUESTS, math.ceil(load.open.rate * workload.seconds)))
     count = max(workload.min_requests, workload.requests_per_slot * load.concurrency)
     if workload.seconds is None:
         return count
@@ -190,13 +260,21 @@ def expected_tokens_per_s(concurrency: int, known: Mapping[int, float] | None) -
     return float(s0 * (s1 / s0) ** share)
 
 
-def _cell(config: Config, load: Load) -> CellPlan:
+def _cell(config: Config, load: Load, trace: TraceExtent | None) -> CellPlan:
     workload = config.workload
-    requests = requests_in_cell(workload, load)
+    if load.trace is not None:
+        requests = trace.requests if trace is not None else 0
+    else:
+        requests = requests_in_cell(workload, load)
     warmup = config.measure.warmup_per_slot * load.concurrency
     tokens = workload.max_output_tokens * (1.0 if workload.output_mode == "forced" else NATURAL_LENGTH)
     request_s = tokens / expected_tokens_per_s(load.concurrency, config.measure.expect.tokens_per_s)
-    if workload.seconds is None:
+    if load.open is not None:
+        # The last arrival's own life follows the arrivals.
+        measured_s = requests / load.open.rate + load.concurrency * request_s
+    elif load.trace is not None:
+        measured_s = (trace.seconds if trace is not None else load.trace.seconds or 0.0) + request_s
+    elif workload.seconds is None:
         measured_s = requests * request_s
     else:
         # Admission for the given time or six requests per slot, then the last ones finish.

@@ -12,7 +12,15 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from specbench.config.environment import VariableError, escape, names_a_secret, redact, substitute
+from specbench.config.attach import attach_problems
+from specbench.config.environment import (
+    VariableError,
+    escape,
+    names_a_secret,
+    opens_doors,
+    redact,
+    substitute,
+)
 from specbench.config.grid import GridError, expand_arms
 from specbench.config.messages import problems_in_words, value_at
 from specbench.config.model import Config
@@ -27,6 +35,9 @@ from specbench.config.yaml_text import (
 )
 
 MAX_PROBLEMS: Final = 20
+
+_REQUEST_FILES: Final = ("workload.source", "workload.lengths.source")
+"""Paths without which there is nothing to plan."""
 
 __all__ = ["ConfigError", "LoadedConfig", "is_path", "load_config", "redact"]
 
@@ -115,14 +126,14 @@ def load_config(
     base_dir = path.expanduser().resolve().parent
     filled = _Filled(document, os.environ if environ is None else environ)
     missing = filled.resolve_paths(base_dir)
-    fatal = [p for p in missing if check_paths or p.key == "workload.source"]
+    fatal = [p for p in missing if check_paths or p.key in _REQUEST_FILES]
     config, problems = filled.validate()
     if config is not None:
         problems += _grid_problems(config, document)
     problems = [*filled.problems, *problems, *fatal]
     if config is None or problems:
         raise _error(path, sorted(problems, key=lambda p: p.line or 0))
-    variables = {**_named_secrets(config), **filled.taken}
+    variables = {**_named_secrets(config, filled.taken), **filled.taken}
     return LoadedConfig(
         config=config,
         path=path,
@@ -176,12 +187,24 @@ class _Filled:
             if isinstance(draft, str):
                 spots.append((arm, "draft", ("arms", i, "draft")))
             spots += [(draft, j, ("arms", i, "draft", j)) for j in range(len(_list(draft)))]
+        engines: list[tuple[KeyPath, Any]] = [(("engine",), engine)]
+        others = self.data.get("other_engines")
+        if isinstance(others, dict):
+            engines += [(("other_engines", name), section) for name, section in others.items()]
+        sections = [(path, section) for path, section in engines if isinstance(section, dict)]
+        spots += [(section, "ca", (*path, "ca")) for path, section in sections]
         if isinstance(workload, dict):
             spots.append((workload, "source", ("workload", "source")))
+            if isinstance(workload.get("lengths"), dict):
+                spots.append((workload["lengths"], "source", ("workload", "lengths", "source")))
         missing = [p for holder, key, path in spots if (p := self._resolve(holder, key, path, base_dir))]
-        return missing + (self._resolve_command(engine, base_dir) if isinstance(engine, dict) else [])
+        return missing + [
+            problem
+            for path, section in sections
+            for problem in self._resolve_command(section, path, base_dir)
+        ]
 
-    def _resolve_command(self, engine: dict[Any, Any], base_dir: Path) -> list[ConfigProblem]:
+    def _resolve_command(self, engine: dict[Any, Any], path: KeyPath, base_dir: Path) -> list[ConfigProblem]:
         """Only entries that start with ./ ../ or ~: an absolute one may be a path in a container."""
         command = engine.get("command")
         if isinstance(command, str):
@@ -192,7 +215,7 @@ class _Filled:
         missing = []
         for i, entry in enumerate(_list(command)):
             if isinstance(entry, str) and is_path(entry) and (i == 0 or not entry.startswith("/")):
-                problem = self._resolve(command, i, ("engine", "command", i), base_dir)
+                problem = self._resolve(command, i, (*path, "command", i), base_dir)
                 missing += [problem] if problem else []
         return missing
 
@@ -293,13 +316,24 @@ def _grid_problems(config: Config, document: Document) -> list[ConfigProblem]:
         expand_arms(config)
     except GridError as error:
         return [ConfigProblem(document.line(("arms",)), "arms", str(error))]
-    return []
+    if config.other_engines and config.measure.strategy == "adaptive":
+        text = (
+            "an adaptive sweep picks among the arms of one engine: "
+            "use measure.strategy: full, or one config per engine"
+        )
+        return [ConfigProblem(document.line(("other_engines",)), "other_engines", text)]
+    return [ConfigProblem(document.line(key), dotted(key), text) for key, text in attach_problems(config)]
 
 
-def _named_secrets(config: Config) -> dict[str, str]:
-    """Literal values of environment variables whose names say that they are secret."""
-    sections = [config.engine.env, *(arm.env for arm in config.arms)]
-    return {v: k for env in sections for k, v in env.items() if v and names_a_secret(k)}
+def _named_secrets(config: Config, taken: Mapping[str, str]) -> dict[str, str]:
+    """Literal values of environment variables and headers whose names say that they are secret."""
+    engines = [config.engine, *config.other_engines.values()]
+    sections = [*(engine.env for engine in engines), *(arm.env for arm in config.arms)]
+    named = {v: k for env in sections for k, v in env.items() if v and names_a_secret(k)}
+    # "Bearer ${KEY}" is shown as that: the variable alone is hidden in it.
+    headers = [item for engine in engines for item in engine.headers.items()]
+    keys = {v: k for k, v in headers if opens_doors(k) and not any(t in v for t in taken)}
+    return {**keys, **named}
 
 
 def _redacted(value: Any, variables: Mapping[str, str]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import aiohttp
@@ -43,6 +43,10 @@ class LaunchSpec:
         speculation_flags: the part of ``argv`` that turns speculation on; empty for the baseline.
         local: whether the server runs as a child of this command; false behind docker, ssh and the like,
             where the owner of the port cannot be seen.
+        extra_body: keys that every request to this server must have in its body.
+        attached: the server runs already: nothing is started, and nothing is stopped.
+        headers: sent with every request (keys included; never stored).
+        ca: PEM file of the authority that signed the server's certificate; the system's if null.
     """
 
     arm_id: str
@@ -53,6 +57,10 @@ class LaunchSpec:
     served_model: str
     speculation_flags: tuple[str, ...] = ()
     local: bool = True
+    extra_body: dict[str, Any] = field(default_factory=dict)
+    attached: bool = False
+    headers: dict[str, str] = field(default_factory=dict, repr=False)
+    ca: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +150,40 @@ class Engine(Protocol):
 
     def explain(self, log: str, returncode: int | None) -> Failure:
         """Find the root cause in the log of a launch that failed or died."""
+
+
+@runtime_checkable
+class Learning(Protocol):
+    """An engine some of whose methods draft from what they served before."""
+
+    def learns(self, arm: Arm) -> bool:
+        """Whether replaying the same prompts to this arm flatters it, even after a cache reset."""
+
+
+@runtime_checkable
+class Lossy(Protocol):
+    """An engine some of whose settings change the output."""
+
+    def lossy(self, arm: Arm) -> str:
+        """Why this arm's output is not the target's; empty when it is."""
+
+
+@runtime_checkable
+class DraftServing(Protocol):
+    """An engine that can serve an arm's draft model by itself."""
+
+    def draft_alone(self, arm: Arm) -> Engine:
+        """The same engine with the draft as its target; ``arm.draft`` is set."""
+
+
+def learns(engine: Engine, arm: Arm) -> bool:
+    """Whether an arm learns from the requests of earlier cells of the same launch; False unless told."""
+    return isinstance(engine, Learning) and engine.learns(arm)
+
+
+def lossy(engine: Engine, arm: Arm) -> str:
+    """Why an arm's output is not the target's by configuration; empty when it is, or nothing is known.
+
+    Such an arm must not be compared with the baseline for parity.
+    """
+    return engine.lossy(arm) if isinstance(engine, Lossy) else ""

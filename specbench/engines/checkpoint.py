@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,8 @@ class Checkpoint:
         is_speculator: whether it is a draft packed with the address of its target, which an engine
             that serves it would unpack into target and draft.
         tokenizer_sha256: of ``tokenizer.json``, if there is one.
+        architectures: names of the model classes.
+        config: the whole ``config.json``.
     """
 
     path: Path
@@ -27,6 +30,35 @@ class Checkpoint:
     weight_bytes: int
     is_speculator: bool
     tokenizer_sha256: str | None
+    architectures: tuple[str, ...] = ()
+    config: dict[str, Any] = field(default_factory=dict)
+
+    def number(self, *names: str) -> int | None:
+        """The first of these keys that is a whole number, in the language model's part or the whole."""
+        text = self.config.get("text_config")
+        for part in (text if isinstance(text, dict) else {}, self.config):
+            for name in names:
+                value = _number(part.get(name))
+                if value is not None:
+                    return value
+        return None
+
+    @property
+    def generation(self) -> dict[str, Any]:
+        """Its default sampling parameters (``generation_config.json``); empty when there are none."""
+        try:
+            defaults = json.loads((self.path / "generation_config.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return defaults if isinstance(defaults, dict) else {}
+
+    @property
+    def verifier(self) -> str | None:
+        """The target that a packed draft names."""
+        try:
+            return str(self.config["speculators_config"]["verifier"]["name_or_path"])
+        except (KeyError, TypeError):
+            return None
 
 
 def is_local(model: str) -> bool:
@@ -56,7 +88,35 @@ def read_checkpoint(model: str) -> Checkpoint | None:
         ),
         is_speculator="speculators_config" in config,
         tokenizer_sha256=_digest(path / "tokenizer.json"),
+        architectures=tuple(str(name) for name in config.get("architectures") or ()),
+        config=config,
     )
+
+
+def same_token_ids(one: Checkpoint, other: Checkpoint) -> bool | None:
+    """Whether both tokenizers give every token the same id; None when a ``tokenizer.json`` cannot tell."""
+    if one.tokenizer_sha256 is None or other.tokenizer_sha256 is None:
+        return None
+    if one.tokenizer_sha256 == other.tokenizer_sha256:
+        return True
+    maps = [_token_ids(checkpoint.path / "tokenizer.json") for checkpoint in (one, other)]
+    return None if None in maps else maps[0] == maps[1]
+
+
+def _token_ids(path: Path) -> dict[str, int] | None:
+    try:
+        tokenizer = json.loads(path.read_text(encoding="utf-8"))
+        vocabulary = tokenizer["model"]["vocab"]
+        added = {str(token["content"]): int(token["id"]) for token in tokenizer.get("added_tokens") or ()}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    # A unigram tokenizer has a list of pairs instead of a mapping.
+    ids = (
+        vocabulary
+        if isinstance(vocabulary, dict)
+        else {pair[0]: number for number, pair in enumerate(vocabulary)}
+    )
+    return {**ids, **added}
 
 
 def _number(value: object) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import subprocess
@@ -32,6 +33,15 @@ class CommandFailed(RuntimeError):
 def is_local_command(command: Sequence[str]) -> bool:
     """Whether the server becomes a child process of the command, so that its port has a visible owner."""
     return not any(Path(word).name in ELSEWHERE for word in command)
+
+
+def lacks_host_network(command: Sequence[str]) -> bool:
+    """Whether the command starts a container whose server could not be reached on 127.0.0.1."""
+    program = Path(command[0]).name if command else ""
+    network = any(word in ("--network=host", "--net=host") for word in command) or any(
+        pair in (("--network", "host"), ("--net", "host")) for pair in itertools.pairwise(command)
+    )
+    return program in ("docker", "podman") and not network
 
 
 def python_of(command: Sequence[str], script: int = -2) -> list[str] | None:

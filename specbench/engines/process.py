@@ -43,7 +43,8 @@ class StopReport:
 
     Attributes:
         how: ``terminated`` on SIGTERM, ``killed`` when something needed SIGKILL,
-            ``already_dead`` when the engine had ended before it was asked to.
+            ``already_dead`` when the engine had ended before it was asked to, ``left_running`` when it was
+            not started here.
         returncode: of the engine's first process; negative for a signal, null when it is not known.
         killed: ``"pid name"`` of every process that needed SIGKILL.
         left: ``"pid name"`` of processes that are still there; empty unless the kernel holds them.
@@ -53,7 +54,7 @@ class StopReport:
         seconds: how long stopping took.
     """
 
-    how: Literal["terminated", "killed", "already_dead"]
+    how: Literal["terminated", "killed", "already_dead", "left_running"]
     returncode: int | None
     killed: tuple[str, ...] = ()
     left: tuple[str, ...] = ()

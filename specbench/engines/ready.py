@@ -13,7 +13,7 @@ import aiohttp
 
 from specbench.engines.base import Engine, Failure, FailureClass, LaunchSpec
 from specbench.engines.ports import listener_pids
-from specbench.engines.process import EngineProcess
+from specbench.engines.running import Running
 
 POLL_S: Final = 0.1
 TAIL_LINES: Final = 20
@@ -49,7 +49,7 @@ class LaunchFailed(Exception):
 async def wait_ready(
     engine: Engine,
     spec: LaunchSpec,
-    process: EngineProcess,
+    process: Running,
     session: aiohttp.ClientSession,
     timeout_s: float,
     on_progress: Progress | None = None,
@@ -71,8 +71,8 @@ async def wait_ready(
             owned = owned or _check_owner(spec, process)
             try:
                 if owned and health == 200:
-                    await _check_model(spec, session)
-                    await _canary(engine, spec, process, session, max(deadline - time.monotonic(), 1.0))
+                    await check_model(spec, session)
+                    await send_canary(engine, spec, process, session, max(deadline - time.monotonic(), 1.0))
                     break
             except (aiohttp.ClientConnectionError, TimeoutError):
                 pass  # it went away or is too busy to answer: the next pass looks at the process
@@ -86,7 +86,7 @@ async def wait_ready(
 class _PhaseWatch:
     """Reads the log as it grows and names the phase that the start is in."""
 
-    def __init__(self, engine: Engine, process: EngineProcess, on_progress: Progress | None) -> None:
+    def __init__(self, engine: Engine, process: Running, on_progress: Progress | None) -> None:
         self._patterns = [(name, re.compile(pattern)) for name, pattern in engine.progress_patterns]
         self._process = process
         self._tell = on_progress
@@ -114,13 +114,13 @@ class _PhaseWatch:
                 self._tell(name, elapsed_s)
 
 
-def _check_alive(engine: Engine, process: EngineProcess) -> None:
+def _check_alive(engine: Engine, process: Running) -> None:
     returncode = process.poll()
     if returncode is not None:
         raise LaunchFailed(engine.explain(process.log_text(), returncode))
 
 
-def _check_owner(spec: LaunchSpec, process: EngineProcess) -> bool:
+def _check_owner(spec: LaunchSpec, process: Running) -> bool:
     """Whether our engine listens; false when nobody can be seen to.
 
     Raises:
@@ -154,7 +154,12 @@ async def _health(engine: Engine, spec: LaunchSpec, session: aiohttp.ClientSessi
         return None
 
 
-async def _check_model(spec: LaunchSpec, session: aiohttp.ClientSession) -> None:
+async def check_model(spec: LaunchSpec, session: aiohttp.ClientSession) -> None:
+    """Ask the server for its models.
+
+    Raises:
+        LaunchFailed: it does not offer ``spec.served_model``.
+    """
     names: list[str] = []
     async with session.get(
         spec.base_url + "/v1/models", timeout=aiohttp.ClientTimeout(total=_PROBE_TIMEOUT_S)
@@ -170,19 +175,26 @@ async def _check_model(spec: LaunchSpec, session: aiohttp.ClientSession) -> None
                 kind=FailureClass.WRONG_SERVER,
                 summary=f"The server on port {spec.port} offers {', '.join(names) or 'no model'}, "
                 f"not {spec.served_model}.",
-                mend="Stop the server that was started before; leave --served-model-name to specbench.",
+                mend="Set engine.model (or the arm's `model`) to the name that the server uses."
+                if spec.attached
+                else "Stop the server that was started before; leave --served-model-name to specbench.",
             )
         )
 
 
-async def _canary(
+async def send_canary(
     engine: Engine,
     spec: LaunchSpec,
-    process: EngineProcess,
+    process: Running,
     session: aiohttp.ClientSession,
     timeout_s: float,
 ) -> None:
-    """One tiny completion: an engine can be healthy and yet fail in its first step."""
+    """One tiny completion: an engine can be healthy and yet fail in its first step.
+
+    Raises:
+        LaunchFailed: the engine died or refused.
+        aiohttp.ClientConnectionError, TimeoutError: there was no answer.
+    """
     body = {"model": spec.served_model, "prompt": "Hello", "max_tokens": 1, "temperature": 0}
     try:
         async with session.post(
@@ -207,7 +219,7 @@ async def _canary(
     )
 
 
-def _timed_out(process: EngineProcess, timeout_s: float, phase: str) -> Failure:
+def _timed_out(process: Running, timeout_s: float, phase: str) -> Failure:
     return Failure(
         kind=FailureClass.STARTUP_TIMEOUT,
         summary=f"The engine was not ready after {timeout_s:.0f} s; it was last seen {phase}.",
@@ -217,6 +229,6 @@ def _timed_out(process: EngineProcess, timeout_s: float, phase: str) -> Failure:
     )
 
 
-def _tail(process: EngineProcess) -> tuple[str, ...]:
+def _tail(process: Running) -> tuple[str, ...]:
     lines = [line.rstrip() for line in process.log_text().splitlines() if line.strip()]
     return tuple(lines[-TAIL_LINES:])

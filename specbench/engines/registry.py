@@ -20,15 +20,29 @@ def _vllm(target: Target, config: EngineConfig) -> Engine:
     return VllmEngine(target, config)
 
 
+def _sglang(target: Target, config: EngineConfig) -> Engine:
+    from specbench.engines.sglang import SglangEngine
+
+    return SglangEngine(target, config)
+
+
 def _simulated(target: Target, config: EngineConfig) -> Engine:
     from specbench.engines.simulated.engine import SimulatedEngine
 
     return SimulatedEngine(target, config)
 
 
+def _endpoint(target: Target, config: EngineConfig) -> Engine:
+    from specbench.engines.endpoint import EndpointEngine
+
+    return EndpointEngine(target, config)
+
+
 ENGINES: Final[dict[str, Callable[[Target, EngineConfig], Engine]]] = {
     "vllm": _vllm,
+    "sglang": _sglang,
     "simulated": _simulated,
+    "endpoint": _endpoint,
 }
 """Name in ``engine.kind`` to a function that imports and builds the engine."""
 

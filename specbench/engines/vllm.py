@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 
-from specbench.engines.base import Description, Failure, LaunchSpec, Problem
+from specbench.engines.base import Description, EngineMissing, Failure, LaunchSpec, Problem
+from specbench.engines.capabilities import capabilities
 from specbench.engines.command import is_local_command
 from specbench.engines.ports import HOST
+from specbench.engines.prefix import make_prefix
 from specbench.engines.vllm_command import (
     DEFAULT_COMMAND,
-    installed_version,
+    Build,
+    installed_build,
     takes_model_as_word,
 )
 from specbench.engines.vllm_dialect import (
@@ -23,15 +26,16 @@ from specbench.engines.vllm_dialect import (
     merge_args,
     normal_name,
     render_args,
-    speculation_flags,
 )
 from specbench.engines.vllm_failures import explain_vllm
-from specbench.engines.vllm_problems import vllm_problems
+from specbench.engines.vllm_problems import Site, vllm_problems
+from specbench.engines.vllm_speculation import observation_words, speculation_words
 from specbench.observe import prometheus
 
 if TYPE_CHECKING:
     from specbench.config.grid import Arm
     from specbench.config.model import ArgValue, EngineConfig, Target
+    from specbench.engines.capabilities.schema import Capabilities
     from specbench.observe.counters import EngineCounters
     from specbench.observe.prometheus import Samples
 
@@ -49,12 +53,17 @@ a model's own generation config must not add any; rounds repeat prompts, so pref
 SHARED_ENV: Final = {"VLLM_NO_USAGE_STATS": "1", "VLLM_SERVER_DEV_MODE": "1"}
 """Development mode offers the cache reset and the resolved settings; the server listens on 127.0.0.1 only."""
 
+LOSSY_FACT: Final = (
+    "synthetic acceptance: drafts are accepted whatever they say; the output is not the target's"
+)
+
 _NOT_SETTINGS: Final = re.compile(
-    r"(^|\.)(served_model_name|instance_id|hf_token|host|port|.*_(port|path|dir|uuid|hash|ip|addr)|.*_port_list"
+    r"(^|\.)(per_request_spec_decode_metrics|served_model_name|instance_id|hf_token|host|port|.*_(port|path|dir|uuid|hash|ip|addr)|.*_port_list"
     r"|.*compilation_time|traced_files|static_forward_context|(en|dis)abled_custom_ops"
     r"|disable_nccl_for_dp_synchronization)$"
 )
 """Resolved values that name a place, a launch or a result, and say nothing of how the engine works.
+The first one can be set on a speculating server only, and is, by specbench.
 The last one only follows from ``async_scheduling``, which is kept, and is about data parallelism."""
 
 _OTHER_CONFIGS: Final = re.compile(r"^(target_|draft_parallel_config)|\.")
@@ -89,7 +98,8 @@ class VllmEngine:
         self._target = target
         self._config = config
         self._command = tuple(config.command or DEFAULT_COMMAND)
-        self._version: str | None = None
+        self._build: Build | EngineMissing | None = None
+        self._has: dict[str, bool | None] = {}
 
     def version(self) -> str:
         """Version of the vLLM that the command would start; asked once.
@@ -97,35 +107,86 @@ class VllmEngine:
         Raises:
             EngineMissing: the command is not there, or holds no vLLM.
         """
-        if self._version is None:
-            self._version = installed_version(self._command)
-        return self._version
+        found = self._found()
+        if isinstance(found, EngineMissing):
+            raise EngineMissing(str(found))
+        return found.version
+
+    def capabilities(self) -> Capabilities:
+        """What its version can do; the newest known one when the version cannot be told."""
+        found = self._found()
+        return capabilities("vllm", None if isinstance(found, EngineMissing) else found.version)
 
     def problems(self, arm: Arm, index: int | None) -> list[Problem]:
         """What vLLM would refuse or ignore in an arm; those of the shared sections come with the baseline."""
-        return vllm_problems(self._target, self._config, arm, index)
+        found = self._found()
+        site = Site(
+            known=self.capabilities(),
+            cpu=isinstance(found, Build) and found.on_cpu,
+            has=self._package,
+            asked=isinstance(found, Build),
+        )
+        return vllm_problems(self._target, self._config, arm, index, site)
+
+    def learns(self, arm: Arm) -> bool:
+        """Whether an arm drafts from earlier requests and keeps doing so after a cache reset."""
+        method = self.capabilities().method(arm.method)
+        remembers = arm.settings.get("suffix_decoding_max_cached_requests") != 0
+        return method is not None and method.learns and not method.forgets and remembers
+
+    def draft_alone(self, arm: Arm) -> VllmEngine:
+        """This engine with an arm's draft as its target."""
+        from specbench.config.model import Target
+
+        return VllmEngine(Target.model_validate({"model": arm.draft}), self._config)
+
+    def lossy(self, arm: Arm) -> str:
+        """Why an arm's output is not the target's by configuration; empty when it is."""
+        known = self.capabilities()
+        for name, value in arm.settings.items():
+            setting = known.setting(name)
+            if setting is not None and isinstance(value, str) and value in setting.lossy:
+                return f"{setting.name} {value} accepts drafts that the target would not have written"
+        return ""
+
+    def _found(self) -> Build | EngineMissing:
+        if self._build is None:
+            try:
+                self._build = installed_build(self._command)
+            except EngineMissing as error:
+                self._build = error
+        return self._build
+
+    def _package(self, name: str) -> bool | None:
+        if name not in self._has:
+            found = self._found()
+            self._has[name] = found.has(name) if isinstance(found, Build) else None
+        return self._has[name]
 
     def launch(self, arm: Arm, port: int) -> LaunchSpec:
         """The command line and environment of an arm."""
         name = f"specbench-{arm.id}"
-        speculation = speculation_flags(arm)
+        known = self.capabilities()
+        speculation = speculation_words(arm, known)
+        env = {**SHARED_ENV, **self._config.env, **arm.env}
+        prefix = make_prefix(self._command, port, env)
         model = (
             [self._target.model] if takes_model_as_word(self._command) else ["--model", self._target.model]
         )
         own: dict[str, ArgValue] = {"revision": self._target.revision, "tokenizer": self._target.tokenizer}
-        args = merge_args(_shared_args(self._config.args), self._config.args)
-        argv = (
-            *self._command,
+        args = merge_args(_shared_args(self._config.args, known), self._config.args)
+        flags = (
             *model,
-            *render_args({"served-model-name": name, "host": HOST, "port": port}),
+            *render_args({"served-model-name": name, "host": prefix.host, "port": port}),
             *render_args(own),
             *render_args(merge_args(args, arm.args)),
             *speculation,
+            *observation_words(arm, known),
         )
         return LaunchSpec(
             arm_id=arm.id,
-            argv=argv,
-            env={**SHARED_ENV, **self._config.env, **arm.env},
+            argv=prefix.argv(flags),
+            env=env,
             port=port,
             base_url=f"http://{HOST}:{port}",
             served_model=name,
@@ -161,7 +222,10 @@ class VllmEngine:
             for key, value in found.speculation.items()
             if value is not None and (_DRAFT_SETTINGS.match(key) or not _OTHER_CONFIGS.search(key))
         }
-        return dataclasses.replace(found, settings=settings, speculation=speculation)
+        facts = found.facts
+        if speculation.get("rejection_sample_method") == "synthetic":
+            facts = (*facts, LOSSY_FACT)
+        return dataclasses.replace(found, settings=settings, speculation=speculation, facts=facts)
 
     async def reset_prefix_cache(self, session: aiohttp.ClientSession, base_url: str) -> bool:
         """Forget cached prefixes; tried again for a few seconds while requests still hold blocks."""
@@ -190,12 +254,14 @@ def is_tested(version: str) -> bool:
     return match is not None and TESTED[0] <= (int(match[1]), int(match[2])) < TESTED[1]
 
 
-def _shared_args(config: dict[str, ArgValue]) -> dict[str, ArgValue]:
+def _shared_args(config: dict[str, ArgValue], known: Capabilities) -> dict[str, ArgValue]:
+    """`SHARED_ARGS` without those that the config names and those that the version does not have."""
     named = {normal_name(name).removeprefix("no-").removeprefix("enable-") for name in config}
     return {
         name: value
         for name, value in SHARED_ARGS.items()
         if name.removeprefix("no-").removeprefix("enable-") not in named
+        and (name != "generation-config" or known.flag(name) is not None)
     }
 
 

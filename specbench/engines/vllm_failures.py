@@ -8,17 +8,15 @@ was asked to stop is noise.
 from __future__ import annotations
 
 import re
-import signal
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from specbench.engines.base import Failure, FailureClass
-from specbench.engines.vllm_methods import METHODS, REMOVED, SETTINGS, near
+from specbench.engines.capabilities import capabilities
+from specbench.engines.capabilities.schema import near
+from specbench.engines.failure_table import CRASHES, MAX_LINE_CHARS, Row, find, tail
+from specbench.engines.failure_table import row as _row
 
 MAX_LINES: Final = 12
-MAX_LINE_CHARS: Final = 400
-_TAIL_LINES: Final = 8
 
 _PREFIX: Final = re.compile(
     r"^(?:\([^()]*\bpid=\d+\)\s)?(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? "
@@ -34,41 +32,35 @@ _EXCEPTION: Final = re.compile(
     r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit|NotFound)(?:: .*|$)"
     r"|^Exception: .*|^\S+: error: .*"
 )
+_MESSAGE: Final = re.compile(rf"{_EXCEPTION.pattern}|^\s+(?:Value error|Assertion failed), ")
+"""Lines that are kept however long they are: vLLM lists all its architectures in one."""
 _GENERIC: Final = re.compile(
     r"Engine core initialization failed|WorkerProc initialization failed|EngineDeadError|died unexpectedly"
     r"|EngineCore encountered|Worker failed with error|CancelledError|^Exception: Exception$"
 )
 _END_OF_MESSAGE: Final = re.compile(
     r"^(?:Traceback|During handling|The above exception|\s*For further information|  File |\s*\^+\s*$|\s*$"
-    r"|Worker proc |Process \w+:)"
+    r"|Worker proc |Process \w+:|\[shutdown\])"
 )
 _ASKED_TO_STOP: Final = re.compile(r"\[shutdown\] (?:API server|MPClient)")
 _DUMP_CHARS: Final = 1500
 """Longer lines are dumps of a whole config, which hold every word there is."""
 
-Say = str | Callable[["re.Match[str]"], str]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One known failure: what the log says, what it means, what to do.
-
-    A text may name groups of the pattern as ``{1}``; a function gets the match.
-    """
-
-    pattern: re.Pattern[str]
-    kind: FailureClass
-    summary: Say
-    mend: Say
-
-
-def _row(pattern: str, kind: FailureClass, summary: Say, mend: Say) -> Row:
-    return Row(re.compile(pattern, re.MULTILINE), kind, summary, mend)
-
 
 def _setting_mend(match: re.Match[str]) -> str:
-    name = match[1]
-    return REMOVED.get(name) or near(name, SETTINGS) or "Remove it from the arm's settings."
+    name, known = match[1], capabilities("vllm")
+    hint = known.hint(name) or near(name, (setting.name for setting in known.settings))
+    return hint or "Remove it from the arm's settings, or use a newer vLLM if it is a newer setting."
+
+
+def _value_mend(match: re.Match[str]) -> str:
+    setting = capabilities("vllm").setting(match[1])
+    return setting.hint if setting and setting.hint else "Use one of those values."
+
+
+def _method_mend(match: re.Match[str]) -> str:
+    known = capabilities("vllm")
+    return near(match[1], known.usable) or f"Use one of: {', '.join(known.usable)}."
 
 
 def _flag_mend(match: re.Match[str]) -> str:
@@ -120,13 +112,57 @@ TABLE: Final[tuple[Row, ...]] = (
         r"for SpeculativeConfig\nmethod\n\s+Input should be .*input_value='(\w+)'",
         _F.UNSUPPORTED_METHOD,
         "vLLM has no speculative method {1!r}.",
-        lambda m: near(m[1], METHODS) or f"Use one of: {', '.join(METHODS)}.",
+        _method_mend,
     ),
     _row(
         r"for SpeculativeConfig\nnum_speculative_tokens\n\s+(.+?) \[",
         _F.BAD_SPECULATION,
         "vLLM refused K: {1}.",
         "Give the arm a k of at least 1.",
+    ),
+    _row(
+        r"for SpeculativeConfig\n(\w+)\n\s+Input should be (.+?) \[type=literal_error",
+        _F.BAD_SPECULATION,
+        "vLLM does not take that value of {1}: it should be {2}.",
+        _value_mend,
+    ),
+    _row(
+        r"speculative_draft_tensor_parallel_size=(\d+) cannot be other value than 1",
+        _F.BAD_SPECULATION,
+        "draft_tensor_parallel_size {1} is neither 1 nor the target's.",
+        "Use one of them, or leave it out.",
+    ),
+    _row(
+        r"speculative_max_model_len=(\d+) cannot be larger than (draft|target)_max_model_len=(\d+)",
+        _F.BAD_SPECULATION,
+        "The arm's max_model_len {1} is more than the {2}'s {3} positions.",
+        "Use at most {3}, or leave it out.",
+    ),
+    _row(
+        r"For parallel drafting, the draft model config must have",
+        _F.BAD_SPECULATION,
+        "This draft was not trained for parallel drafting: its config.json names no token for it.",
+        "Take parallel_drafting out, or use a draft made for it (PARD, P-EAGLE).",
+    ),
+    _row(
+        r"[Cc]ustom logits processors are not supported when speculative",
+        _F.BAD_ARGUMENT,
+        "vLLM does not start with custom logits processors and speculation.",
+        "Remove logits-processors from engine.args.",
+    ),
+    _row(
+        r"must be divisible by n_predict=(\d+)",
+        _F.BAD_SPECULATION,
+        "The checkpoint has {1} draft layers, and K is no multiple of them.",
+        "Use a multiple of {1}.",
+    ),
+    _row(
+        r"Value error, (synthetic_acceptance_\w+ must [^\n]*?|use_heterogeneous_vocab \w+ [^\n]*?"
+        r"|--per-request-spec-decode-metrics requires [^\n]*?|\w+ is only supported (?:by|with) [^\n]*?)"
+        r"\.?(?: \[type=|$)",
+        _F.BAD_SPECULATION,
+        "vLLM refused the arm: {1}.",
+        "Correct that setting; `specbench plan CONFIG` checks it before a launch.",
     ),
     _row(
         r"Target model vocab_size=(\d+)\. Draft model vocab_size=(\d+)",
@@ -139,6 +175,24 @@ TABLE: Final[tuple[Row, ...]] = (
         _F.MISSING_PACKAGE,
         "The suffix method needs the package arctic-inference in the engine's environment.",
         "Install it there: pip install {1}.",
+    ),
+    _row(
+        r"custom_class_proposer[\s\S]*?No module named '([\w.]+)'",
+        _F.BAD_SPECULATION,
+        "The module {1} of the proposer class cannot be imported by the engine.",
+        "Correct the arm's draft (package.module.Class), or put its folder in the arm's env PYTHONPATH.",
+    ),
+    _row(
+        r"drafter\.load_model[\s\S]*?'(\w+)' object has no attribute 'load_model'",
+        _F.BAD_SPECULATION,
+        "The proposer class {1} has no load_model, which vLLM calls on CPUs.",
+        "Add `def load_model(self, model): pass` to the class.",
+    ),
+    _row(
+        r"_ngram_pinned|NgramProposerGPU[\s\S]*?pin(?:ned)?.memory",
+        _F.UNSUPPORTED_METHOD,
+        "ngram_gpu needs a GPU.",
+        "Use ngram.",
     ),
     _row(
         r"(?:ModuleNotFoundError|ImportError): No module named '([\w.]+)'",
@@ -176,6 +230,18 @@ TABLE: Final[tuple[Row, ...]] = (
         _F.BAD_SPECULATION,
         "The draft's weights do not fit this method.",
         "Check that the draft was made for this method and target (an EAGLE head is no draft model).",
+    ),
+    _row(
+        r"drafter\.load_model[\s\S]*?weights were not initialized from checkpoint: \{'token_map'\}",
+        _F.BAD_SPECULATION,
+        "This vLLM does not load Medusa heads with a vocabulary of their own (token_map).",
+        "Use heads of the whole vocabulary (no truncated_vocab_size), or another vLLM version.",
+    ),
+    _row(
+        r"drafter\.load_model[\s\S]*?weights were not initialized from checkpoint: \{([^}]*)\}",
+        _F.BAD_SPECULATION,
+        "The draft's checkpoint lacks weights: {1}.",
+        "Check that the draft is whole and was made for this method; Medusa needs at least K heads.",
     ),
     _row(
         r"(?:GatedRepoError|gated repo|awaiting a review|401 Client Error)",
@@ -260,6 +326,12 @@ TABLE: Final[tuple[Row, ...]] = (
         "If you trust it, set trust-remote-code: true in engine.args.",
     ),
     _row(
+        r"Model architectures \['(\w+)Eagle'\] are not supported",
+        _F.BAD_SPECULATION,
+        "vLLM does not know the head's architecture {1}Eagle.",
+        "It is an EAGLE head in SGLang's naming: for vLLM its config.json must name {1}.",
+    ),
+    _row(
         r"Model architectures (\[[^\]]*\]) (?:are not supported|failed to be inspected)",
         _F.BAD_ARGUMENT,
         "This vLLM cannot serve {1}.",
@@ -285,15 +357,6 @@ TABLE: Final[tuple[Row, ...]] = (
     ),
 )
 
-_CRASHES: Final[dict[int, tuple[str, str]]] = {
-    signal.SIGILL: (
-        "an illegal instruction",
-        "This build needs a newer CPU (`specbench doctor` shows its instruction sets): use another build.",
-    ),
-    signal.SIGSEGV: ("a memory fault", "Try --enforce-eager and another version; report it to the engine."),
-    signal.SIGABRT: ("an abort", "Read the last lines of its log; report it to the engine."),
-    signal.SIGBUS: ("a bus error", "Give it more shared memory (/dev/shm; docker run --shm-size)."),
-}
 _WORKER_GONE: Final = re.compile(r"died unexpectedly|WorkerProc initialization failed")
 _FATAL: Final = re.compile(r"EngineCore encountered|EngineDeadError|EngineCore failed|died unexpectedly")
 
@@ -304,17 +367,14 @@ def explain_vllm(log: str, returncode: int | None) -> Failure:
     text = log[: stop.start()] if stop else log
     start = _TROUBLE.search(text)
     lines = [_PREFIX.sub("", line) for line in text[start.start() :].splitlines()] if start else []
-    lines = [line for line in lines if len(line) <= _DUMP_CHARS or _EXCEPTION.match(line)]
+    lines = [line for line in lines if len(line) <= _DUMP_CHARS or _MESSAGE.match(line)]
     trouble = "\n".join(lines)
     first, end = _cause_span(lines)
     cause = tuple(line.rstrip()[:MAX_LINE_CHARS] for line in lines[first:end])
     # What led to the cause explains it better than what came of it.
-    for place in ("\n".join(lines[:end]), trouble):
-        for row in TABLE:
-            match = row.pattern.search(place)
-            if match:
-                shown = cause or (_last_line(place, match),)
-                return Failure(row.kind, _say(row.summary, match), _say(row.mend, match), shown)
+    known = find(TABLE, ("\n".join(lines[:end]), trouble), cause)
+    if known is not None:
+        return known
     if cause:
         kind = _F.ENGINE_DIED if _FATAL.search(trouble) else _F.UNKNOWN
         return Failure(
@@ -327,17 +387,17 @@ def explain_vllm(log: str, returncode: int | None) -> Failure:
             _F.KILLED,
             f"{who} was killed from outside, without an error of its own.",
             "Usually the kernel ran out of memory (see `dmesg`): use a smaller model, KV memory or batch.",
-            gone or _tail(text),
+            gone or tail(text),
         )
-    if returncode is not None and -returncode in _CRASHES:
-        name, mend = _CRASHES[-returncode]
-        return Failure(_F.ENGINE_DIED, f"The engine crashed with {name}.", mend, _tail(text))
+    if returncode is not None and -returncode in CRASHES:
+        name, mend = CRASHES[-returncode]
+        return Failure(_F.ENGINE_DIED, f"The engine crashed with {name}.", mend, tail(text))
     code = "an unknown exit code" if returncode is None else f"exit code {returncode}"
     return Failure(
         _F.ENGINE_DIED if returncode is None or returncode <= 0 else _F.UNKNOWN,
         f"The engine ended with {code} and gave no reason.",
         "Read the engine's log; try the printed command by hand.",
-        _tail(log),
+        tail(log),
     )
 
 
@@ -352,21 +412,3 @@ def _cause_span(lines: list[str]) -> tuple[int, int]:
                 end += 1
             return first, end
     return 0, 0
-
-
-def _last_line(text: str, match: re.Match[str]) -> str:
-    """The whole line in which a match ends."""
-    start = text.rfind("\n", 0, match.end()) + 1
-    return text[start:].partition("\n")[0][:MAX_LINE_CHARS]
-
-
-def _say(text: Say, match: re.Match[str]) -> str:
-    if isinstance(text, str):
-        return text.format(match[0], *(group or "?" for group in match.groups()))
-    said = text(match)
-    return said[:1].upper() + said[1:] + ("" if said.endswith((".", "?")) else ".")
-
-
-def _tail(text: str) -> tuple[str, ...]:
-    lines = [line.rstrip()[:MAX_LINE_CHARS] for line in text.splitlines() if line.strip()]
-    return tuple(lines[-_TAIL_LINES:])

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from specbench.config.environment import names_a_secret
 from specbench.engines.base import Problem
+from specbench.engines.capabilities.schema import Capabilities, Draft, Method, near
 from specbench.engines.checkpoint import Checkpoint, read_checkpoint
+from specbench.engines.command import lacks_host_network
+from specbench.engines.prefix import PORT, publishes_port
 from specbench.engines.vllm_dialect import normal_name
-from specbench.engines.vllm_methods import (
-    MAX_K,
-    METHOD_SETTINGS,
-    METHODS,
-    OLD_MTP_NAMES,
-    OWN_KEYS,
-    REMOVED,
-    SETTINGS,
-    Method,
-    near,
-)
+from specbench.engines.vllm_draft_problems import draft_problems, k_problems
+from specbench.engines.vllm_setting_problems import setting_problems
 
 if TYPE_CHECKING:
     from specbench.config.grid import Arm
@@ -40,55 +35,106 @@ OWNED_FLAGS: Final = {
 }
 """Flags that specbench sets, or that would make the server unusable for it."""
 
-_OLD_SPECULATIVE: Final = frozenset(
-    {"num-speculative-tokens", "ngram-prompt-lookup-max", "ngram-prompt-lookup-min", "sc"}
-)
-_FIELD_OF: Final = {"spec-method": "method", "spec-model": "draft", "spec-tokens": "k"}
+_FIELD_OF: Final = {
+    "spec-method": "method",
+    "spec-model": "draft",
+    "spec-tokens": "k",
+    "speculative-model": "method and draft",
+    "num-speculative-tokens": "k",
+}
+_UNUSABLE_WITH_DRAFTS: Final = ("min_p", "logit_bias")
+"""Sampling parameters that a speculative server refuses with HTTP 400 (sampling_params.py:1182-1194)."""
 
 
-def is_speculative_flag(name: str) -> bool:
-    """Whether an engine flag turns on, or shapes, speculation."""
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where the engine would run, as far as that is known before it does.
+
+    Attributes:
+        known: what its version can do.
+        cpu: whether it is a build for CPUs; false when that is not known.
+        has: whether a package is installed beside it; None when that cannot be told.
+        asked: whether the command was there to be asked for its version.
+    """
+
+    known: Capabilities
+    cpu: bool = False
+    has: Callable[[str], bool | None] = lambda _: None
+    asked: bool = False
+
+
+def is_speculative_flag(name: str, known: Capabilities) -> bool:
+    """Whether an engine flag turns on, or shapes, speculation, in this version or another."""
     flag = normal_name(name).partition(".")[0]
-    return flag in _OLD_SPECULATIVE or flag.startswith(("speculative-", "spec-"))
+    return flag.startswith(("speculative-", "spec-")) or any(
+        flag == row.name and row.hint for row in known.table.flags if row.name != "generation-config"
+    )
 
 
-def vllm_problems(target: Target, engine: EngineConfig, arm: Arm, index: int | None) -> list[Problem]:
+def vllm_problems(
+    target: Target, engine: EngineConfig, arm: Arm, index: int | None, site: Site
+) -> list[Problem]:
     """Everything wrong with an arm; problems of the shared sections are reported with the baseline."""
     model = read_checkpoint(target.model)
     if arm.is_baseline:
-        return [*_flag_problems(engine.args, "engine.args"), *_engine_problems(engine, model)]
+        return [*_flag_problems(engine.args, "engine.args", site), *_engine_problems(engine, model, site)]
     entry = arm.entry if index is None else index
     where = f"arms[{entry}]" if entry is not None else f"arm {arm.id}"
-    found = [*_flag_problems(arm.args, f"{where}.args")]
-    method = METHODS.get(arm.method or "") or (METHODS["mtp"] if arm.method in OLD_MTP_NAMES else None)
+    found = [*_flag_problems(arm.args, f"{where}.args", site)]
+    method = site.known.method(arm.method)
     if method is None:
-        hint = near(arm.method or "", METHODS)
-        mend = hint or f"use one of: {', '.join(name for name, m in METHODS.items() if not m.refused)}"
-        return [*found, Problem(f"{where}.method", f"vLLM has no method {arm.method!r}", mend)]
-    if method.refused:
-        return [*found, Problem(f"{where}.method", f"{arm.method}: {method.refused}", "remove this arm")]
-    if arm.method in OLD_MTP_NAMES:
-        found.append(
-            Problem(f"{where}.method", f"{arm.method} is an old name", "write mtp", fatal=False),
-        )
-    found += _needs(arm, method, where)
-    found += _settings_problems(arm, method, where)
-    if arm.draft is not None and arm.method != "custom_class":
-        found += _draft_problems(engine, arm, model, where)
+        return [*found, _no_method(arm.method or "", where, site.known)]
+    if method.dead:
+        return [*found, Problem(f"{where}.method", f"{arm.method}: {method.dead}", "remove this arm")]
+    alias = site.known.alias(method, arm.method or "")
+    if alias is not None and alias.mend:
+        found.append(Problem(f"{where}.method", f"{arm.method} is an old name", alias.mend, fatal=False))
+    v1 = site.cpu or engine.env.get("VLLM_USE_V2_MODEL_RUNNER") == "0" or method.runners == ("V1",)
+    found += _method_problems(engine, arm, method, where, site)
+    found += k_problems(arm, method, model, where, site.known)
+    found += setting_problems(arm, method, where, site.known, v1=v1, cpu=site.cpu)
+    found += _request_problems(engine, arm, model, where)
+    if arm.draft is not None and method.draft is not Draft.CLASS:
+        found += draft_problems(engine, arm, method, model, where, v1=v1)
     return found
 
 
-def _flag_problems(args: Mapping[str, ArgValue], where: str) -> Iterator[Problem]:
+def _no_method(name: str, where: str, known: Capabilities) -> Problem:
+    key = f"{where}.method"
+    families = [n for n in known.usable if n.endswith("_mtp")]
+    if name == "mtp" and families:
+        mend = f"write the name of the target's family: {', '.join(families)}"
+        return Problem(key, "this vLLM has no method 'mtp' yet", mend)
+    spans = known.method_elsewhere(name)
+    mend = f"use one of: {', '.join(known.usable)}"
+    if spans:
+        has = " and ".join(str(span) for span in spans)
+        return Problem(key, f"this vLLM has no method {name!r}; vLLM has it {has}", mend)
+    never = next((n for n in known.table.never if n.name == name), None)
+    hint = never.hint if never else near(name, known.usable)
+    return Problem(key, f"vLLM has no method {name!r}", hint or mend)
+
+
+def _flag_problems(args: Mapping[str, ArgValue], where: str, site: Site) -> Iterator[Problem]:
+    never = {row.name.replace("_", "-"): row.hint for row in site.known.table.never}
     for name, value in args.items():
         if value is None or value is False:
             continue
         flag = normal_name(name)
         key = f"{where}.{name}"
-        if is_speculative_flag(name):
-            field = _FIELD_OF.get(flag, "method, draft, k and settings")
+        if flag == "report-speculative-metrics":
+            yield Problem(key, f"no vLLM ever had --{flag}", never[flag])
+        elif is_speculative_flag(name, site.known):
+            row = site.known.flag(flag)
+            gone = not row and any(f.name == flag and f.span.until for f in site.known.table.flags)
             consequence = (
-                "the baseline would speculate too" if where == "engine.args" else "it would be given twice"
+                "it was removed in vLLM 0.8.3"
+                if gone
+                else "the baseline would speculate too"
+                if where == "engine.args"
+                else "it would be given twice"
             )
+            field = _FIELD_OF.get(flag, "method, draft, k and settings")
             yield Problem(
                 key,
                 f"--{flag} is about speculation: {consequence}",
@@ -98,28 +144,40 @@ def _flag_problems(args: Mapping[str, ArgValue], where: str) -> Iterator[Problem
             yield Problem(key, f"--{flag} is not for the config to set", OWNED_FLAGS[flag])
 
 
-def _engine_problems(engine: EngineConfig, model: Checkpoint | None) -> Iterator[Problem]:
+def _engine_problems(engine: EngineConfig, model: Checkpoint | None, site: Site) -> Iterator[Problem]:
     command = engine.command or []
     if command and command[-1].rpartition("/")[2] == "vllm":
         yield Problem("engine.command", "`vllm` alone starts no server", "add `serve`: [vllm, serve]")
-    program = command[0].rpartition("/")[2] if command else ""
-    network = any(word in ("--network=host", "--net=host") for word in command) or any(
-        pair in (("--network", "host"), ("--net", "host")) for pair in itertools.pairwise(command)
-    )
-    if program in ("docker", "podman") and not network:
+    if lacks_host_network(command) and not publishes_port(command):
         yield Problem(
             "engine.command",
             "a container without the host's network cannot be reached on 127.0.0.1",
-            "add --network=host to the command",
+            f"add --network=host to the command, or publish the port: -p 127.0.0.1:{PORT}:{PORT}",
+        )
+    if site.asked and site.known.assumed:
+        yield Problem(
+            "engine.command",
+            f"which vLLM this starts cannot be told beforehand: {site.known.table.newest} is assumed",
+            "nothing, if it is not older; the report names the version that ran",
+            fatal=False,
+        )
+    secrets = sorted(name for name in engine.env if names_a_secret(name))
+    if secrets and any(word.rpartition("/")[2] == "ssh" for word in command):
+        yield Problem(
+            f"engine.env.{secrets[0]}",
+            f"{' and '.join(secrets)} would be seen in the process list over ssh, and is not sent",
+            "set it on the machine itself",
+            fatal=False,
         )
     if "VLLM_API_KEY" in engine.env:
         yield Problem("engine.env.VLLM_API_KEY", "requests are sent without a key", OWNED_FLAGS["api-key"])
     if model is not None and model.is_speculator:
+        itself = f"the target itself ({model.verifier})" if model.verifier else "the target itself"
         yield Problem(
             "target.model",
             "this folder is a draft packed with its target's address: vLLM would serve it with speculation, "
             "in the baseline too",
-            "name the plain target here and this folder as the `draft` of an arm",
+            f"name {itself} here and this folder as the `draft` of an arm",
         )
     length = max_model_len(engine.args)
     longest = model.max_positions if model else None
@@ -139,160 +197,66 @@ def max_model_len(args: Mapping[str, ArgValue]) -> int | None:
     return None
 
 
-def _needs(arm: Arm, method: Method, where: str) -> Iterator[Problem]:
-    if method.draft == "required" and arm.draft is None:
-        what = (
-            "a class path such as package.module.Class" if arm.method == "custom_class" else "a draft model"
-        )
-        yield Problem(f"{where}.draft", f"{arm.method} needs {what}", "add `draft:` to this arm")
-    if method.draft == "none" and arm.draft is not None:
-        yield Problem(f"{where}.draft", f"{arm.method} takes no draft model", "remove `draft`")
-    if arm.k is None:
-        if method.needs_k:
+def _method_problems(
+    engine: EngineConfig, arm: Arm, method: Method, where: str, site: Site
+) -> Iterator[Problem]:
+    key = f"{where}.method"
+    for need in method.needs:
+        if site.has(need.partition("==")[0]) is False:
             yield Problem(
-                f"{where}.k", f"{arm.method} needs the number of draft tokens", "add `k: 3`, for example"
+                key,
+                f"{arm.method} needs the package {need} in the engine's environment, which has none",
+                f"install it there: pip install {need}",
             )
-    elif arm.k < 1:
+    if site.cpu and method.devices and "cpu" not in method.devices:
+        yield Problem(key, f"{arm.method} does not run on CPUs", "use another method, or a GPU")
+    elif method.runners == ("V2",) and engine.env.get("VLLM_USE_V2_MODEL_RUNNER") == "0":
         yield Problem(
-            f"{where}.k", "K must be at least 1; K = 0 is the baseline, which is always run", "remove it"
+            key, f"{arm.method} needs model runner V2", "remove VLLM_USE_V2_MODEL_RUNNER from engine.env"
         )
-    elif arm.k > MAX_K:
-        yield Problem(f"{where}.k", f"vLLM drafts at most {MAX_K} tokens per step", f"use at most {MAX_K}")
-
-
-def _settings_problems(arm: Arm, method: Method, where: str) -> Iterator[Problem]:
-    settings = {name.replace("-", "_"): value for name, value in arm.settings.items() if value is not None}
-    for name in settings:
-        key = f"{where}.settings.{name}"
-        if name in OWN_KEYS:
-            yield Problem(key, f"{name} is a field of the arm itself", OWN_KEYS[name])
-        elif name in REMOVED:
-            yield Problem(key, f"vLLM no longer has {name}", REMOVED[name])
-        elif name not in SETTINGS:
-            mend = near(name, SETTINGS) or "remove it, or correct its name"
-            yield Problem(key, f"vLLM has no speculative setting {name!r}", mend)
-        elif arm.method not in METHOD_SETTINGS.get(name, (arm.method,)):
-            yield Problem(key, f"{arm.method} ignores {name}", "remove it", fatal=False)
-    yield from _lookup_problems(settings, where)
-    yield from _synthetic_problems(arm, settings, where)
-    schedule = settings.get("num_speculative_tokens_per_batch_size")
-    if schedule is not None:
-        yield from _schedule_problems(schedule, arm, method, where)
-
-
-def _lookup_problems(settings: Mapping[str, ArgValue], where: str) -> Iterator[Problem]:
-    low, high = settings.get("prompt_lookup_min"), settings.get("prompt_lookup_max")
-    for name, value in (("prompt_lookup_min", low), ("prompt_lookup_max", high)):
-        if isinstance(value, int) and value < 1:
-            yield Problem(f"{where}.settings.{name}", f"{value} is too small", "use at least 1")
-    if isinstance(low, int) and isinstance(high, int) and low > high:
-        yield Problem(
-            f"{where}.settings.prompt_lookup_min",
-            f"the shortest match ({low}) is longer than the longest ({high})",
-            "make prompt_lookup_min at most prompt_lookup_max",
-        )
-
-
-def _synthetic_problems(arm: Arm, settings: Mapping[str, ArgValue], where: str) -> Iterator[Problem]:
-    key = f"{where}.settings.rejection_sample_method"
-    rates, length = settings.get("synthetic_acceptance_rates"), settings.get("synthetic_acceptance_length")
-    synthetic = settings.get("rejection_sample_method") == "synthetic"
-    given = (rates is not None) + (length is not None)
-    if synthetic and given != 1:
+    if method.learns and not method.forgets and arm.settings.get("suffix_decoding_max_cached_requests") != 0:
         yield Problem(
             key,
-            "synthetic acceptance needs exactly one of synthetic_acceptance_rates and "
-            "synthetic_acceptance_length",
-            "give one of the two",
-        )
-    if given and not synthetic:
-        yield Problem(
-            key,
-            "synthetic acceptance values need the synthetic method",
-            "set rejection_sample_method: synthetic",
-        )
-    if synthetic:
-        yield Problem(
-            key,
-            "synthetic acceptance accepts drafts whatever they say: the output is not the target's",
-            "use it to find the break-even acceptance, not to decide",
+            f"{arm.method} learns from every answer and cannot be made to forget: replaying prompts, "
+            "across the cells of a launch too, inflates its acceptance",
+            "give it many different prompts, or set suffix_decoding_max_cached_requests: 0 to judge it "
+            "without what it learns from other requests",
             fatal=False,
         )
-    if isinstance(rates, list) and arm.k is not None and len(rates) != arm.k:
+    args = {normal_name(name): value for name, value in {**engine.args, **arm.args}.items()}
+    stages = args.get("pipeline-parallel-size")
+    if isinstance(stages, int) and stages > 1 and args.get("no-async-scheduling"):
         yield Problem(
-            f"{where}.settings.synthetic_acceptance_rates",
-            f"{len(rates)} rates for K = {arm.k}",
-            "give K rates",
+            key,
+            "speculation with pipeline parallelism and no-async-scheduling can give wrong output (vLLM issue "
+            "52071)",
+            "leave no-async-scheduling out",
+            fatal=False,
         )
 
 
-def _schedule_problems(schedule: ArgValue, arm: Arm, method: Method, where: str) -> Iterator[Problem]:
-    key = f"{where}.settings.num_speculative_tokens_per_batch_size"
-    if not method.flexible_k:
-        yield Problem(key, f"{arm.method} always drafts K tokens and would crash", "remove it")
-    rows = schedule if isinstance(schedule, list) else []
-    if not rows or not all(
-        isinstance(row, list) and len(row) == 3 and all(type(number) is int for number in row) for row in rows
-    ):
-        yield Problem(
-            key, "the schedule is a list of [from, to, K]", "write for example [[1, 8, 4], [9, 512, 0]]"
-        )
-        return
-    end = 0
-    for number, (first, last, k) in enumerate(rows):
-        if number == 0 and first != 1:
-            yield Problem(key, f"the first range starts at {first}", "start it at 1")
-        elif first <= end:
-            yield Problem(
-                key, f"range {number + 1} starts at {first}, inside the one before", "order the ranges"
-            )
-        if last < first or k < 0:
-            yield Problem(key, f"range [{first}, {last}, {k}] is not valid", "use from <= to and K >= 0")
-        end = last
-
-
-def _draft_problems(
+def _request_problems(
     engine: EngineConfig, arm: Arm, model: Checkpoint | None, where: str
 ) -> Iterator[Problem]:
-    draft = read_checkpoint(arm.draft or "")
-    if draft is None:
-        return
-    if arm.method == "draft_model" and model is not None:
-        mixed = arm.settings.get("use_heterogeneous_vocab") is True
-        if draft.vocab_size and model.vocab_size and draft.vocab_size != model.vocab_size and not mixed:
+    """Shared flags with which a plain server starts, and a speculative one not or with refusals."""
+    for name, value in {**engine.args, **arm.args}.items():
+        flag = normal_name(name)
+        place = f"{where}.args.{name}" if name in arm.args else f"engine.args.{name}"
+        if flag == "logits-processors" and value:
             yield Problem(
-                f"{where}.draft",
-                f"the draft has {draft.vocab_size} tokens in its vocabulary, the target {model.vocab_size}",
-                "use a draft of the target's family, or set use_heterogeneous_vocab: true",
+                place, "vLLM does not start with custom logits processors and speculation", "remove them"
             )
-        elif (
-            draft.tokenizer_sha256
-            and model.tokenizer_sha256
-            and draft.tokenizer_sha256 != model.tokenizer_sha256
-            and not mixed
-        ):
+        if flag == "override-generation-config" and isinstance(value, dict):
+            yield from _refused_sampling(value, place)
+        if flag == "generation-config" and value == "auto" and model is not None:
+            yield from _refused_sampling(model.generation, place)
+
+
+def _refused_sampling(defaults: Mapping[str, object], place: str) -> Iterator[Problem]:
+    for name in _UNUSABLE_WITH_DRAFTS:
+        if defaults.get(name):
             yield Problem(
-                f"{where}.draft",
-                "tokenizer.json of draft and target differ: vLLM compares sizes only, and a draft "
-                "that means other words is never accepted",
-                "check that both tokenizers give the same ids",
-                fatal=False,
+                place,
+                f"{name} {defaults[name]!r} would be a default: speculative servers answer it with HTTP 400",
+                f"leave {name} out",
             )
-    length = max_model_len(engine.args) or (model.max_positions if model else None)
-    if arm.method == "draft_model" and draft.max_positions and length and draft.max_positions < length:
-        yield Problem(
-            f"{where}.draft",
-            f"the draft reads {draft.max_positions} tokens, the target {length}: longer requests stop the "
-            "drafting of the whole batch",
-            f"keep prompt + output + K below {draft.max_positions}, or set max-model-len to it",
-            fatal=False,
-        )
-    own = arm.settings.get("draft_tensor_parallel_size")
-    shared = next((v for n, v in engine.args.items() if normal_name(n) == "tensor-parallel-size"), 1)
-    if arm.method == "draft_model" and own is not None and own != shared:
-        yield Problem(
-            f"{where}.settings.draft_tensor_parallel_size",
-            f"{own} differs from the target's tensor-parallel-size {shared}, which vLLM's V1 runner refuses",
-            "make them equal",
-            fatal=False,
-        )

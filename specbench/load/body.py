@@ -37,6 +37,10 @@ def encode(request: Request, served_model: str, *, extra: Mapping[str, Any] | No
         body["messages"] = request.messages
     else:
         body["prompt"] = request.prompt
+    if isinstance(request.tools, tuple):
+        body["tools"] = request.tools
+        # The tools stay in the prompt; the answer comes as plain text, which needs no tool parser.
+        body["tool_choice"] = "none"
     body["max_tokens"] = request.max_tokens
     body["temperature"] = request.temperature
     body["top_p"] = request.top_p

@@ -127,6 +127,13 @@ class ResponseReader:
             self._framing, self.reusable = _UNTIL_CLOSE, False
 
     def _chunked(self, data: bytes) -> bytes:
+        if self._chunk == _SIZE and not self._held:
+            # The usual case, one whole chunk in a packet: no loop, one copy.
+            stop = data.find(b"\r\n")
+            if 0 < stop <= 8 and data[:stop].isalnum():
+                size, start = _chunk_size(data[:stop]), stop + 2
+                if size and start + size + 2 == len(data) and data.endswith(b"\r\n"):
+                    return data[start:-2]
         if self._held:
             data = self._held + data
             self._held = b""
@@ -168,6 +175,12 @@ class ResponseReader:
 
 
 def _chunk_size(line: bytes) -> int:
+    # int() alone would take signs, spaces, underscores and 0x.
+    if len(line) <= 8 and line.isalnum() and line[1:2] not in (b"x", b"X"):
+        try:
+            return int(line, 16)
+        except ValueError:
+            raise BadResponse(f"broken chunk size: {line[:100]!r}") from None
     digits = line.partition(b";")[0].strip(b" \t")
     if not digits or len(digits) > 8 or not _HEX.issuperset(digits):
         raise BadResponse(f"broken chunk size: {line[:100]!r}")

@@ -81,6 +81,8 @@ class Receiver:
                 self._progress.tokens += delta.tokens
         if delta.token_ids:
             record.token_ids.extend(delta.token_ids)
+        if record.text is not None and delta.text:
+            record.text.append(delta.text)
         if delta.completion_tokens is not None:
             record.output_tokens = delta.completion_tokens
         if delta.prompt_tokens is not None:

@@ -55,6 +55,7 @@ class RequestRecord:
         output_tokens: the engine's usage count; null when it gave none.
         finish_reason: ``stop``, ``length``, ...; null means that the request did not finish.
         acceptance: per-request speculation counts, when the engine sends them.
+        text: pieces of the visible text, kept only where a later turn needs it; never stored.
     """
 
     id: str
@@ -74,6 +75,7 @@ class RequestRecord:
     error_class: ErrorClass | None = None
     error: str | None = None
     acceptance: RequestAcceptance | None = None
+    text: list[str] | None = None
 
     @property
     def ok(self) -> bool:

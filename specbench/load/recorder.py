@@ -30,12 +30,16 @@ class CellRun:
     end_s: float
     cancelled: bool = False
     aborted: str | None = None
+    offered_per_s: float | None = None
+    """Open and trace loads: arrivals per second of the schedule, without turns that wait for others."""
+    delivered_per_s: float | None = None
+    """The same arrivals by when they were sent; null as long as it cannot be told."""
 
     def send_lateness_s(self) -> list[float]:
         """Sent minus intended of each request after the first wave.
 
-        The first ``concurrency`` requests are due in the same instant, which no client can meet; they lie
-        outside the window anyway.
+        In a closed loop the first ``concurrency`` requests are due in the same instant, which no client can
+        meet; they lie outside the window anyway. Elsewhere ``concurrency`` is 0 and every request counts.
         """
         late = (r.sent_s - r.intended_s for r in self.records[self.concurrency :] if r.sent_s is not None)
         return [max(0.0, seconds) for seconds in late]
@@ -52,6 +56,8 @@ class Recorder:
     closed_s: float | None = None
     cancelled: bool = False
     aborted: str | None = None
+    offered_per_s: float | None = None
+    delivered_per_s: float | None = None
 
     def result(self) -> CellRun:
         """The cell as far as it came."""
@@ -64,4 +70,6 @@ class Recorder:
             end_s=max((r.end_s for r in self.records if r.end_s is not None), default=0.0),
             cancelled=self.cancelled,
             aborted=self.aborted,
+            offered_per_s=self.offered_per_s,
+            delivered_per_s=self.delivered_per_s,
         )

@@ -6,7 +6,9 @@ taken for an event, a character may be cut in two, and a keep-alive comment may 
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 MAX_EVENT_BYTES: Final = 16 << 20
 """An event that is still open after this many bytes is not one: some server streams without blank lines."""
@@ -18,7 +20,7 @@ class EventTooLarge(ValueError):
     """An event did not end within `MAX_EVENT_BYTES`."""
 
 
-class Event(NamedTuple):
+class Event(msgspec.Struct, frozen=True, gc=False):
     """One dispatched event: its data lines joined by LF, and its ``event:`` name if it had one."""
 
     data: bytes
@@ -48,8 +50,12 @@ class EventStream:
         """
         if self._skip_lf or b"\r" in packet:
             packet = self._to_lf(packet)
-        if not self._open and packet.endswith(b"\n\n"):
-            # The usual case: whole events in one packet, nothing to keep and nothing to copy.
+        whole = not self._open and packet.endswith(b"\n\n")
+        if whole and packet.startswith(b"data: ") and packet.find(b"\n") == len(packet) - 2:
+            # The usual case: one event of one line in a packet, nothing to keep, to split or to join.
+            self._started = True
+            return [Event(packet[6:-2])]
+        if whole:
             complete = packet
         else:
             seen = len(self._open)

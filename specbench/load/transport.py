@@ -22,7 +22,7 @@ from specbench.load.http1 import BadResponse, ResponseReader
 from specbench.load.progress import Progress
 from specbench.load.receive import Receiver
 from specbench.load.record import ErrorClass, RequestRecord
-from specbench.observe.client import require_open_files
+from specbench.observe.client import require_open_files, require_ports
 from specbench.workloads.request import Request
 
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -68,6 +68,7 @@ class HttpTransport:
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         headers: Mapping[str, str] | None = None,
         extra_body: Mapping[str, Any] | None = None,
+        ca: str | None = None,
     ) -> None:
         url = urlsplit(base_url)
         if url.scheme not in ("http", "https") or not url.hostname:
@@ -76,7 +77,7 @@ class HttpTransport:
         self._host = url.hostname
         self._port = url.port or (443 if url.scheme == "https" else 80)
         self._prefix = url.path.rstrip("/")
-        self._ssl = ssl.create_default_context() if url.scheme == "https" else None
+        self._ssl = ssl.create_default_context(cafile=ca) if url.scheme == "https" else None
         self._stall_s = stall_timeout_s
         self._total_s = total_timeout_s
         self._connect_s = connect_timeout_s
@@ -331,6 +332,7 @@ async def open_client(
     connect_timeout_s: float = CONNECT_TIMEOUT_S,
     headers: Mapping[str, str] | None = None,
     extra_body: Mapping[str, Any] | None = None,
+    ca: str | None = None,
 ) -> AsyncIterator[HttpTransport]:
     """A client for one server, closed at the end.
 
@@ -340,13 +342,15 @@ async def open_client(
         total_timeout_s: longest life of a request from its sending.
         headers: added to every request, an ``Authorization`` for instance.
         extra_body: added to every body.
+        ca: PEM file of the authority that signed the server's certificate; the system's if null.
 
     Raises:
-        OpenFileLimitError: this process may not hold that many connections.
+        OpenFileLimitError: this process may not hold that many connections, or lacks ports for them.
         ConnectionError: the host name has no address.
         ValueError: ``base_url`` is not an http(s) address.
     """
     require_open_files(connections)
+    require_ports(connections)
     transport = HttpTransport(
         base_url,
         served_model,
@@ -355,6 +359,7 @@ async def open_client(
         connect_timeout_s=connect_timeout_s,
         headers=headers,
         extra_body=extra_body,
+        ca=ca,
     )
     await transport.open()
     try:

@@ -8,27 +8,42 @@ import math
 import resource
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Final
 
 import msgspec
+
+from specbench.observe.processors import allowed_cpus, format_cpus
 
 SAMPLE_PERIOD_S: Final = 0.010
 """100 wake-ups a second: dense enough for a p99 of a short cell, under 0.1 % of a core."""
 
 MAX_CPU_SHARE: Final = 0.9
 """Of one core. The loop is one thread; near a full core packets wait for it, and the arm with the most
-chunks (no speculation) waits longest."""
+chunks (no speculation) waits longest. Measured (docs/performance.md): up to 87 % of a core, 131,000 chunks/s,
+99 % of the chunks got their time stamp within 1.4 ms of being sent; what lies above was not reached."""
 MAX_LOOP_LAG_P99_S: Final = 0.020
-"""A time stamp may be late by the lag. 20 ms is about one decode step of a mid-sized model: beyond it gaps
-between chunks are the client's, not the engine's. A request sent this late leaves its slot empty."""
+"""A time stamp may be late by the lag. Measured (docs/performance.md), the two go together: an undisturbed
+client lags 0.6 to 2.3 ms at the 99th percentile, up to 87 % of a core, and its chunks are late by less; one that
+has to share its processor lags 29 ms when its chunks are 32 ms late. So 20 ms mean that the client waits for its
+processor. It is also about one decode step of a mid-sized model: beyond it gaps between chunks are the
+client's, not the engine's. A request sent this late leaves its slot empty."""
 
 SPARE_FILES: Final = 64
 """Files, pipes and sockets beside the load's own: logs, metrics, the run directory."""
 
 
+EPHEMERAL_SHARE: Final = 0.8
+"""Of the local ports; the rest is for connections that are closing and for other programs."""
+
+
 class OpenFileLimitError(RuntimeError):
     """The process may not open as many connections as the load needs."""
+
+
+class EphemeralPortsError(OpenFileLimitError):
+    """The machine has too few local ports for as many connections to one server."""
 
 
 class ClientHealthReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +64,8 @@ class ClientHealthReport(msgspec.Struct, frozen=True, kw_only=True):
     open_file_limit: int | None
     client_bound: bool
     reasons: tuple[str, ...] = ()
+    cpus: str | None = None
+    """Processors that the client was allowed to use, as ``measure.client_cpus`` writes them."""
 
 
 class ClientHealth:
@@ -83,20 +100,22 @@ class ClientHealth:
             self._timer.cancel()
 
     def report(
-        self, send_lateness_s: Sequence[float] = (), lag_limit_s: float = MAX_LOOP_LAG_P99_S
+        self, send_lateness_s: Sequence[float] = (), lag_limit_s: float | None = None
     ) -> ClientHealthReport:
         """What was seen, and whether the client was the limit.
 
         Args:
-            lag_limit_s: for the loop's lag and for the send lateness, at their 99th percentiles.
+            lag_limit_s: for the loop's lag and for the send lateness, at their 99th percentiles;
+                `MAX_LOOP_LAG_P99_S` if absent.
         """
         return judge(
-            lag_limit_s=lag_limit_s,
+            lag_limit_s=MAX_LOOP_LAG_P99_S if lag_limit_s is None else lag_limit_s,
             duration_s=self._wall_s,
             lags_s=self._lags_s,
             cpu_share=self._cpu_s / self._wall_s if self._wall_s > 0 else None,
             send_lateness_s=send_lateness_s,
             open_file_limit=open_file_limit(),
+            cpus=None if (allowed := allowed_cpus()) is None else format_cpus(allowed),
         )
 
     def _arm(self) -> None:
@@ -105,8 +124,21 @@ class ClientHealth:
 
     def _sample(self) -> None:
         # A loop may round its timers down by a millisecond: early is not late.
-        self._lags_s.append(max(0.0, time.perf_counter() - self._due_s))
+        lag_s = max(0.0, time.perf_counter() - self._due_s)
+        self._lags_s.append(lag_s)
+        # A loop that was blocked would have been found so at every moment that fell in between.
+        while (lag_s := lag_s - SAMPLE_PERIOD_S) > 0:
+            self._lags_s.append(lag_s)
         self._arm()
+
+
+def lag_limit_s(chunk_gaps_s: Sequence[float]) -> float:
+    """The lag that a cell bears: `MAX_LOOP_LAG_P99_S`, or one median gap between chunks where that is longer.
+
+    Lag moves a time stamp, and delays the next request of a slot, by at most itself; below one step of the
+    engine at the 99th percentile it cannot reorder steps, and a slot loses less than one step per request.
+    """
+    return max(MAX_LOOP_LAG_P99_S, quantile(chunk_gaps_s, 0.5) or 0.0)
 
 
 def judge(
@@ -117,6 +149,7 @@ def judge(
     send_lateness_s: Sequence[float],
     open_file_limit: int | None,
     lag_limit_s: float = MAX_LOOP_LAG_P99_S,
+    cpus: str | None = None,
 ) -> ClientHealthReport:
     """Hold what was measured against the thresholds of this module."""
     lag_p99_s = quantile(lags_s, 0.99)
@@ -147,6 +180,7 @@ def judge(
         open_file_limit=open_file_limit,
         client_bound=bool(reasons),
         reasons=tuple(reasons),
+        cpus=cpus,
     )
 
 
@@ -185,5 +219,30 @@ def require_open_files(connections: int) -> None:
         raise OpenFileLimitError(
             f"{connections} connections need {needed} open files, this process may have {limit}: "
             f"raise the limit (`ulimit -n {needed}` as an administrator, LimitNOFILE= in a service) "
+            "or lower loads.closed"
+        )
+
+
+def ephemeral_ports() -> int | None:
+    """Local ports for outgoing connections to one address; null where that is not told."""
+    try:
+        text = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii")
+        low, high = map(int, text.split())
+    except (OSError, ValueError):
+        return None
+    return high - low + 1
+
+
+def require_ports(connections: int) -> None:
+    """Check that a number of connections to one server can be open at once.
+
+    Raises:
+        EphemeralPortsError: there are too few local ports.
+    """
+    ports = ephemeral_ports()
+    if ports is not None and connections > EPHEMERAL_SHARE * ports:
+        raise EphemeralPortsError(
+            f"{connections} connections to one server need more than the {ports} local ports of this machine: "
+            'widen the range (`sysctl -w net.ipv4.ip_local_port_range="1024 65535"` as an administrator) '
             "or lower loads.closed"
         )

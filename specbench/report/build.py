@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from specbench.analysis.acceptance import figures, pool
+from specbench.analysis.acceptance import FROM_REQUESTS, acceptance, is_ngram, pool
 from specbench.analysis.compare import PairedRatio, paired
-from specbench.analysis.run import BASELINE, ArmLoad, RunAnalysis, analyse
+from specbench.analysis.engines import EngineLoad, engines_at_loads
+from specbench.analysis.open_load import BINS, load_bins
+from specbench.analysis.run import ArmLoad, RunAnalysis, analyse
+from specbench.analysis.tails import METRICS
+from specbench.parity.run import judge_run
 from specbench.report import model as m
+from specbench.verdict.guards import ALPHA as GUARD_ALPHA
+from specbench.verdict.policy import crossovers, schedules
+from specbench.verdict.registered import rule_changes
 from specbench.verdict.rule import Verdict, judge
+from specbench.verdict.words import ratio_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -28,6 +38,8 @@ if TYPE_CHECKING:
 HISTOGRAM_BINS: Final = 24
 MIN_FOR_P99: Final = 1000
 MIN_FOR_P95: Final = 200
+NO_ACCEPTANCE_LENGTH: Final = 1.02
+"""Below this a model that drafts is not a bad draft but a broken one."""
 
 
 def build(run: RunDir) -> m.Result:
@@ -36,7 +48,8 @@ def build(run: RunDir) -> m.Result:
     Raises:
         RunFileError: a file is missing or damaged.
     """
-    analysis = analyse(run)
+    # The tests are done again from the stored outputs: a stored decision could be of another version.
+    analysis = dataclasses.replace(analyse(run), parity=judge_run(run))
     verdict = judge(analysis)
     manifest = analysis.manifest
     events = run.journal.read()
@@ -60,9 +73,14 @@ def build(run: RunDir) -> m.Result:
         confidence=manifest.confidence,
         traffic=_shares(manifest.traffic),
         target=manifest.target,
-        engine=f"{manifest.engine_kind} {manifest.engine_version}",
-        parity="not run",
-        rounds=manifest.rounds,
+        engine=", ".join(
+            [f"{manifest.engine_kind} {manifest.engine_version}", *manifest.other_engines.values()]
+        ),
+        engines=tuple(_engine(analysis, x) for x in engines_at_loads(analysis)),
+        parity=_parity(analysis),
+        rounds=len(analysis.stages) or manifest.rounds,
+        strategy=manifest.rule.strategy,
+        looks=manifest.rule.looks,
         loads=tuple(x.id for x in manifest.loads),
         categories=manifest.categories,
         workload=manifest.workload,
@@ -76,12 +94,20 @@ def build(run: RunDir) -> m.Result:
         failures=_failures(analysis),
         machine=_machine(manifest.machine),
         config_yaml=manifest.config_text,
-        files=tuple(sorted(str(p.relative_to(run.path)) for p in run.path.rglob("*") if _is_source(p.name))),
+        files=tuple(sorted(str(p.relative_to(run.path)) for p in run.path.rglob("*") if _is_source(p))),
     )
 
 
-def _is_source(name: str) -> bool:
-    return name in {
+def _parity(analysis: RunAnalysis) -> str:
+    """One line over all arms."""
+    if analysis.parity is None:
+        return "not run"
+    arms = "; ".join(f"{a.arm}: {a.decision} ({a.headline})" for a in analysis.parity.arms)
+    return f"tier {analysis.parity.tier}: {arms}"
+
+
+def _is_source(path: Path) -> bool:
+    return path.parent.name == "parity" or path.name in {
         "manifest.json",
         "journal.jsonl",
         "launch.json",
@@ -166,6 +192,7 @@ def _at(analysis: RunAnalysis, verdict: Verdict, x: ArmLoad) -> m.ArmAtLoad:
     outputs = [c.mean_output_tokens for c in valid if c.mean_output_tokens is not None]
     cached, prompts = pooled.cached_prompt_tokens, pooled.prompt_tokens
     measured = any(c.record.status == "ok" for c in x.cells)
+    adjusted = None if x.arm.method is None else analysis.adjusted(x.arm.id, x.load.id)
     return m.ArmAtLoad(
         arm=x.arm.id,
         load=x.load.id,
@@ -181,7 +208,7 @@ def _at(analysis: RunAnalysis, verdict: Verdict, x: ArmLoad) -> m.ArmAtLoad:
         ttft_ms=_quantiles([t.ttft_s for t in times]),
         tpot_ms=_quantiles([t.tpot_s for t in times]),
         chunk_gap_ms=_quantiles([t.chunk_gap_s for t in times]),
-        acceptance=_acceptance(windows, valid),
+        acceptance=_acceptance(windows, valid, x.arm),
         categories=_categories(analysis, x),
         requests=sum(c.requests for c in x.cells),
         failed_requests=sum(c.failed_requests for c in x.cells),
@@ -189,18 +216,88 @@ def _at(analysis: RunAnalysis, verdict: Verdict, x: ArmLoad) -> m.ArmAtLoad:
         cached_prompt_share=cached / prompts if cached is not None and prompts else None,
         kv_usage_peak=pooled.kv_usage,
         preemptions=pooled.preemptions,
+        kind=x.load.kind,
+        title=x.load.title,
+        latency_ms=_quantiles(
+            [np.array(list(c.open_times.latency_s.values())) for c in valid if c.open_times is not None]
+        ),
+        offered_per_s=_mean([c.record.offered_per_s for c in x.cells]),
+        delivered_per_s=_mean([c.record.delivered_per_s for c in x.cells]),
+        load_bins=_load_bins(analysis, x),
+        stage=x.stage,
+        tails=_tails(analysis, verdict, x),
+        speedup_adjusted=_ratio(adjusted.ratio, analysis.manifest.confidence)
+        if adjusted is not None and adjusted.ratio is not None
+        else None,
+        adjustment=adjusted.note if adjusted is not None else None,
     )
 
 
-def _acceptance(windows: list[EngineCounters], valid: Sequence[Cell]) -> m.Acceptance:
+def _tails(analysis: RunAnalysis, verdict: Verdict, x: ArmLoad) -> tuple[m.TailRatio, ...]:
+    found = []
+    for metric in METRICS:
+        own = analysis.tails.get((metric.id, x.arm.id, x.load.id))
+        if own is None:
+            continue
+        ratio = PairedRatio(tuple(own.per_round.values()), own.why_null)
+        margin = analysis.manifest.rule.margins.get(metric.id) if x.stage == "confirm" else None
+        found.append(
+            m.TailRatio(
+                metric=metric.id,
+                ratio=_ratio(ratio, 1 - 2 * GUARD_ALPHA),
+                margin=margin,
+                state=verdict.guards.get((metric.id, x.load.id)) if margin is not None else None,
+            )
+        )
+    return tuple(found)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _load_bins(analysis: RunAnalysis, x: ArmLoad) -> tuple[m.LoadBinCut, ...]:
+    """Latency by how many requests ran in the baseline when each was sent, paired within rounds."""
+    base = {
+        c.record.round: c.open_times for c in analysis.at[x.arm.baseline, x.load.id].valid if c.open_times
+    }
+    cuts = []
+    for name in BINS:
+        own: dict[int, float] = {}
+        theirs: dict[int, float] = {}
+        bins = []
+        for c in x.valid:
+            reference = base.get(c.record.round)
+            if c.open_times is None or reference is None:
+                continue
+            found = next((b for b in load_bins(reference) if b.name == name), None)
+            if found is None:
+                continue
+            mine = found.mean_latency_s(c.open_times.latency_s)
+            other = found.mean_latency_s(reference.latency_s)
+            if mine and other:
+                bins.append(found)
+                own[c.record.round], theirs[c.record.round] = mine, other
+        if bins:
+            cuts.append(
+                m.LoadBinCut(
+                    name=name,
+                    low=min(b.low for b in bins),
+                    high=max(b.high for b in bins),
+                    requests=sum(len(b.indices) for b in bins),
+                    latency_ms=1000 * sum(own.values()) / len(own),
+                    speedup=_ratio(paired(theirs, own, "no pair of rounds"), analysis.manifest.confidence),
+                )
+            )
+    return tuple(cuts)
+
+
+def _acceptance(windows: list[EngineCounters], valid: Sequence[Cell], arm: ArmRecord) -> m.Acceptance:
     cuts = [t for c in valid if c.times is not None for t in c.times.by_category.values()]
     chunks = sum(t.decode_chunks for t in cuts)
     per_chunk = sum(t.decode_tokens for t in cuts) / chunks if chunks else None
-    if not windows:
-        return m.Acceptance(
-            client_tokens_per_chunk=per_chunk, why_null="no engine counters in a valid window"
-        )
-    f = figures(pool(windows))
+    f = acceptance(windows, [c.request_acceptance for c in valid], arm, per_chunk)
     return m.Acceptance(
         length=f.length,
         rate=f.rate,
@@ -209,11 +306,13 @@ def _acceptance(windows: list[EngineCounters], valid: Sequence[Cell]) -> m.Accep
         tokens_per_step=f.tokens_per_step,
         client_tokens_per_chunk=per_chunk,
         why_null=f.why_null,
+        source=f.source,
+        bias=f.bias,
     )
 
 
 def _categories(analysis: RunAnalysis, x: ArmLoad) -> tuple[m.CategoryCut, ...]:
-    base = analysis.at[BASELINE, x.load.id]
+    base = analysis.at[x.arm.baseline, x.load.id]
     cuts = []
     for category in analysis.manifest.categories:
         own = _tpot_by_round(x.valid, category)
@@ -271,7 +370,28 @@ def _arm(analysis: RunAnalysis, verdict: Verdict, arm: ArmRecord) -> m.ArmSummar
         memory_peak_bytes=max(memory) if memory else None,
         launches=len(launches),
         failed_launches=len(launches) - len(ready),
+        engine=arm.engine,
+        stage=next((x.stage for x in analysis.at.values() if x.arm.id == arm.id), None),
     )
+
+
+def _engine(analysis: RunAnalysis, x: EngineLoad) -> m.EngineAtLoad:
+    confidence = analysis.manifest.confidence
+    return m.EngineAtLoad(
+        engine=x.engine or analysis.manifest.engine_kind,
+        load=x.load.id,
+        concurrency=x.load.concurrency,
+        baseline=x.baseline.arm.id,
+        baseline_tokens_per_s=_tokens_per_s(x.baseline),
+        baseline_ratio=_ratio(x.baseline_ratio, confidence),
+        fastest=x.fastest.arm.id,
+        fastest_tokens_per_s=_tokens_per_s(x.fastest),
+        fastest_ratio=_ratio(x.fastest_ratio, confidence),
+    )
+
+
+def _tokens_per_s(x: ArmLoad) -> float | None:
+    return _mean([c.times.output_tokens_per_s for c in x.valid if c.times is not None])
 
 
 def _recommended(analysis: RunAnalysis, verdict: Verdict) -> m.Recommended | None:
@@ -282,6 +402,7 @@ def _recommended(analysis: RunAnalysis, verdict: Verdict) -> m.Recommended | Non
         arm=verdict.choice.arm,
         flags=launches[0].speculation_flags if launches else (),
         loads=verdict.choice.concurrencies,
+        load_ids=verdict.choice.loads,
     )
 
 
@@ -334,10 +455,25 @@ def _warnings(analysis: RunAnalysis, events: list[dict[str, object]]) -> tuple[m
         notes.append(
             m.Note(
                 code="incomplete",
-                message="Some planned cells were not measured.",
+                message="Some planned cells were not measured."
+                if analysis.campaign_over is None
+                else "The sweep ended before its rule told it to.",
                 action="Run the same command with --resume.",
             )
         )
+    notes += [
+        m.Note(
+            code="rule_changed",
+            message=f"The rule in the config is not the one that was registered: {line}.",
+            action="The registered rule was applied. A rule chosen after the data proves nothing: start a new run.",
+        )
+        for line in rule_changes(analysis.manifest, events)
+    ]
+    if analysis.manifest.source is not None:
+        notes += [
+            m.Note(code="workload", message=sentence, action="")
+            for sentence in analysis.manifest.source.sentences()
+        ]
     for x in analysis.at.values():
         for cell in x.cells:
             where = f"{x.arm.id} at {x.load.id}, round {cell.record.round}"
@@ -347,6 +483,8 @@ def _warnings(analysis: RunAnalysis, events: list[dict[str, object]]) -> tuple[m
             ]
             notes += [m.Note(code="cell", message=f"{where}: {text}", action="") for text in cell.warnings]
         notes += _acceptance_health(x)
+    notes += _acceptance_sources(analysis)
+    notes += _policy(analysis)
     facts: dict[str, list[str]] = {}
     for launch in analysis.launches:
         for fact in launch.facts:
@@ -376,10 +514,63 @@ def _warnings(analysis: RunAnalysis, events: list[dict[str, object]]) -> tuple[m
     return tuple(notes)
 
 
+def _acceptance_sources(analysis: RunAnalysis) -> list[m.Note]:
+    """Where acceptance does not come from counters, said once per arm."""
+    found: dict[str, str] = {}
+    for x in analysis.at.values():
+        f = acceptance([], [c.request_acceptance for c in x.valid], x.arm)
+        counted = any(c.window_counters and c.window_counters.drafts is not None for c in x.valid)
+        if f.source == FROM_REQUESTS and not counted:
+            found[x.arm.id] = f"{x.arm.id}: acceptance comes from {f.source}: {f.bias}."
+    return [m.Note(code="acceptance_source", message=text, action="") for text in found.values()]
+
+
+def _policy(analysis: RunAnalysis) -> list[m.Note]:
+    """Between the measured loads: up to where an arm pays, and K by load."""
+    notes = []
+    for x in crossovers(analysis):
+        low = f"; switch it off above {x.low:.0f} to be sure" if x.low is not None else ""
+        ends = ["?" if end is None else f"{end:.0f}" for end in (x.low, x.high)]
+        notes.append(
+            m.Note(
+                code="crossover",
+                message=f"{x.arm} falls below {ratio_text(analysis.manifest.min_speedup)} at about "
+                f"{x.concurrency:.0f} in flight [{', '.join(ends)}]{low}.",
+                action="",
+            )
+        )
+    for s in schedules(analysis):
+        steps = ", ".join(f"{x.k or 'none'} up to {x.last}" for x in s.ranges)
+        action = "K = 0 is not the baseline, and switching costs: confirm it as an arm of its own before deploying it"
+        if analysis.manifest.engine_kind == "vllm":
+            rows = [[x.first, x.last, x.k] for x in s.ranges]
+            action += f", with `settings: {{num_speculative_tokens_per_batch_size: {rows}}}`"
+        notes.append(
+            m.Note(
+                code="k_by_load",
+                message=f"{s.method}: the best K changes with the load: {steps} in flight.",
+                action=f"{action}.",
+            )
+        )
+    return notes
+
+
 def _acceptance_health(x: ArmLoad) -> list[m.Note]:
     if x.arm.method is None:
         return []
-    f = figures(pool([c.window_counters for c in x.valid if c.window_counters is not None]))
+    windows = [c.window_counters for c in x.valid if c.window_counters is not None]
+    f = acceptance(windows, [c.request_acceptance for c in x.valid], x.arm)
+    if f.length is not None and f.length < NO_ACCEPTANCE_LENGTH and not is_ngram(x.arm):
+        return [
+            m.Note(
+                code="no_acceptance",
+                message=f"{x.arm.id} at {x.load.id}: hardly any draft token is accepted "
+                f"(acceptance length {f.length:.2f}): this looks like a draft that does not fit its target.",
+                action="Check that the draft was made for this target and that all its weights were loaded.",
+            )
+        ]
+    if is_ngram(x.arm) and f.source == FROM_REQUESTS:
+        return []  # its rate says nothing
     if f.rate is not None and f.rate < 0.5:
         first = f.per_position[0] if f.per_position else None
         detail = f"; its first draft token is accepted {first:.0%} of the time" if first is not None else ""

@@ -36,6 +36,7 @@ class LoadView:
     id: str
     title: str
     share: float | None
+    lines: list[str]
     rows: list[tables.LoadRow]
     notes: list[str]
     details: Table
@@ -74,10 +75,13 @@ def to_html(result: Result) -> str:
         not_drawn=_not_drawn(result),
         loads=[_load_view(result, styles, load) for load in tables.ordered_loads(result)],
         open_loads=OPEN_LOADS,
+        deploy_loads=tables.deploy_loads(result),
         arm_cells={arm.arm: _mix_cell(arm) for arm in result.arms},
         arm_notes=tables.null_reasons(_mix_cell(arm) for arm in result.arms),
         cost=_table(tables.cost_rows(result)),
         cost_columns=tables.COST_COLUMNS,
+        engines=_table(tables.engine_rows(result)),
+        engine_columns=tables.ENGINE_COLUMNS,
         detail_columns=tables.DETAIL_COLUMNS,
         unbroken=lambda text: _unbroken(text, result),
         warnings=tables.grouped(result.warnings),
@@ -177,6 +181,7 @@ def _load_view(result: Result, styles: dict[str, palette.ArmStyle], load: str) -
     return LoadView(
         id=load,
         title=tables.load_title(result, load),
+        lines=tables.load_lines(result, load),
         share=result.traffic.get(load),
         rows=rows,
         notes=tables.null_reasons(cell for row in rows for cell in row_cells(row)),

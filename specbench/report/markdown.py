@@ -42,6 +42,7 @@ def to_markdown(result: Result, max_bytes: int = MAX_BYTES) -> str:
     sections = [
         _head(result),
         _deploy(result),
+        _engines(result),
         *_loads(result),
         _notes(result),
         _failures(result),
@@ -102,13 +103,27 @@ def _head(result: Result) -> str:
 def _deploy(result: Result) -> str:
     if result.recommended is None:
         return ""
-    loads = ", ".join(fmt.count(c) for c in result.recommended.loads)
     arm = next((a for a in result.arms if a.arm == result.recommended.arm), None)
     speedup = f", {fmt.speedup(arm.mix_speedup)} over the traffic mix" if arm is not None else ""
     return (
         f"### Deploy {code(result.recommended.arm)}\n\n"
-        f"GO at {loads} requests in flight{speedup}.\n\n{_block(fmt.command(result.recommended.flags))}"
+        f"GO at {escape(tables.deploy_loads(result))}{speedup}.\n\n"
+        f"{_block(fmt.command(result.recommended.flags))}"
     )
+
+
+def _engines(result: Result) -> str:
+    rows = tables.engine_rows(result)
+    if not rows:
+        return ""
+    lines = [
+        "### Engines beside each other",
+        "",
+        "| Engine | " + " | ".join(tables.ENGINE_COLUMNS) + " |",
+        "|---|" + "---|" * len(tables.ENGINE_COLUMNS),
+        *(f"| {escape(name)} | " + " | ".join(escape(c.text) for c in cells) + " |" for name, cells in rows),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _loads(result: Result) -> list[str]:
@@ -134,7 +149,10 @@ def _load(result: Result, load: str) -> str:
         *(_row(row, notes) for row in rows),
     ]
     footnotes = "".join(f"<br>{fmt.letter(i)} {escape(note)}" for i, note in enumerate(notes))
-    return f"{title}{chr(10).join(lines)}\n\n<sub>Latencies in ms.{footnotes}</sub>\n"
+    more = "".join(f"- {escape(line)}\n" for line in tables.load_lines(result, load))
+    return f"{title}{chr(10).join(lines)}\n\n<sub>Latencies in ms.{footnotes}</sub>\n" + (
+        more and f"\n{more}"
+    )
 
 
 def _cells(row: LoadRow) -> tuple[Cell, ...]:

@@ -44,7 +44,7 @@ class Quantiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Acceptance(msgspec.Struct, frozen=True, kw_only=True):
-    """How the draft did, from the engine's counters over the steady windows.
+    """How the draft did, in the steady windows.
 
     Attributes:
         length: tokens per drafted step, bonus included, in [1, K+1].
@@ -53,6 +53,8 @@ class Acceptance(msgspec.Struct, frozen=True, kw_only=True):
         coverage: drafted steps over all steps.
         tokens_per_step: tokens per request and step, undrafted steps included.
         client_tokens_per_chunk: the client's own count, as a cross-check.
+        source: what was counted: the engine's counters, or the counts that it sends with each request.
+        bias: what is known to be off about that count.
     """
 
     length: float | None = None
@@ -62,6 +64,8 @@ class Acceptance(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_step: float | None = None
     client_tokens_per_chunk: float | None = None
     why_null: str | None = None
+    source: str | None = None
+    bias: str | None = None
 
 
 class CategoryCut(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +77,35 @@ class CategoryCut(msgspec.Struct, frozen=True, kw_only=True):
     tpot_speedup: Ratio
     """Baseline TPOT over arm TPOT (greater is faster)."""
     tokens_per_chunk: float | None
+
+
+class LoadBinCut(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests of an open or trace load that met about the same load: tertiles of the baseline's own count.
+
+    Every round has its own bins; ``low`` and ``high`` are the fewest and most requests running in any round.
+    """
+
+    name: Literal["low", "mid", "high"]
+    low: int
+    high: int
+    requests: int
+    latency_ms: float | None
+    """Mean end-to-end latency of this arm, over all valid launches."""
+    speedup: Ratio
+    """Baseline's mean latency over the arm's, of the same requests."""
+
+
+class TailRatio(msgspec.Struct, frozen=True, kw_only=True):
+    """A tail latency over the baseline's: the percentile of each launch, paired within rounds; more is worse."""
+
+    metric: str
+    """``ttft_p95``, ``tpot_p99`` or ``chunk_gap_p99``."""
+    ratio: Ratio
+    """Its interval leaves 2.5 % on each side."""
+    margin: float | None = None
+    """Worsening that is allowed, of an adaptive sweep; 0.15 is 15 %."""
+    state: Literal["pass", "fail", "open"] | None = None
+    """Whether it is kept; null where nothing was asked or nothing can be estimated."""
 
 
 class ArmAtLoad(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +135,23 @@ class ArmAtLoad(msgspec.Struct, frozen=True, kw_only=True):
     cached_prompt_share: float | None
     kv_usage_peak: float | None
     preemptions: float | None
+    kind: Literal["closed", "open", "trace"] = "closed"
+    """Of an open or trace load ``speedup`` compares mean end-to-end latency, not throughput."""
+    title: str | None = None
+    """The load in words."""
+    latency_ms: Quantiles = Quantiles(n=0)
+    """Intended send to end, of requests due in the window; open and trace loads only."""
+    offered_per_s: float | None = None
+    delivered_per_s: float | None = None
+    load_bins: tuple[LoadBinCut, ...] = ()
+    stage: Literal["explore", "confirm"] | None = None
+    """Of an adaptive sweep: the rounds that the numbers come from. Only those that confirm enter the verdict."""
+    tails: tuple[TailRatio, ...] = ()
+    speedup_adjusted: Ratio | None = None
+    """Beside ``speedup``, never instead of it: throughput at the acceptance pooled over the arm's cells (acceptance
+    control variate); null where it does not apply."""
+    adjustment: str | None = None
+    """Why there is no ``speedup_adjusted``, or what it rests on."""
 
 
 class ArmSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,6 +176,25 @@ class ArmSummary(msgspec.Struct, frozen=True, kw_only=True):
     memory_peak_bytes: int | None
     launches: int
     failed_launches: int
+    engine: str = ""
+    """Name in ``engines``; empty for the main engine."""
+    stage: Literal["explore", "confirm"] | None = None
+
+
+class EngineAtLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """One engine of a run with several, at one load; ratios are over the main engine's baseline."""
+
+    engine: str
+    """Its name, or the main engine's kind."""
+    load: str
+    concurrency: int
+    baseline: str
+    baseline_tokens_per_s: float | None
+    baseline_ratio: Ratio
+    fastest: str
+    """The arm with the highest throughput, the baseline included."""
+    fastest_tokens_per_s: float | None
+    fastest_ratio: Ratio
 
 
 class Recommended(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,6 +204,8 @@ class Recommended(msgspec.Struct, frozen=True, kw_only=True):
     flags: tuple[str, ...]
     loads: tuple[int, ...]
     """Concurrencies at which it is GO."""
+    load_ids: tuple[str, ...] = ()
+    """All loads at which it is GO, closed or not."""
 
 
 class FailureNote(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,7 +282,12 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[Note, ...]
     failures: tuple[FailureNote, ...]
     machine: Machine
+    engines: tuple[EngineAtLoad, ...] = ()
+    """Engines beside each other; empty for a run of one engine."""
     config_yaml: str
+    strategy: Literal["full", "adaptive"] = "full"
+    looks: tuple[int, ...] = ()
+    """Of an adaptive sweep: numbers of confirming pairs at which the data were looked at."""
     files: tuple[str, ...] = ()
     """Files of the run directory that the numbers come from."""
 

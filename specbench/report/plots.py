@@ -47,15 +47,16 @@ def speedup_chart(result: Result, styles: dict[str, ArmStyle], width: float, hei
     y = svg.linear(low, high, frame.bottom, frame.top)
     slot = (frame.right - frame.left) / len(loads)
     centre = {load: frame.left + slot * (i + 0.5) for i, load in enumerate(loads)}
-    concurrency = {item.load: item.concurrency for item in drawn}
+    names = {
+        item.load: fmt.count(item.concurrency) if item.kind == "closed" else fmt.one_line(item.load)
+        for item in drawn
+    }
+    axis = "Requests in flight" if all(item.kind == "closed" for item in drawn) else "Load"
     values = svg.ticks(low, high, 6 if wide else 5)
     parts = [
         *_y_grid(values, y, frame, _times_names(values)),
-        *(
-            svg.text(centre[load], frame.bottom + 20, fmt.count(concurrency[load]), "middle", "tick")
-            for load in loads
-        ),
-        svg.text((frame.left + frame.right) / 2, height - 6, "Requests in flight", "middle", "axis"),
+        *(svg.text(centre[load], frame.bottom + 20, names[load], "middle", "tick") for load in loads),
+        svg.text((frame.left + frame.right) / 2, height - 6, axis, "middle", "axis"),
         svg.line(frame.left, y(1.0), frame.right, y(1.0), "baseline-line"),
         svg.line(frame.left, y(result.min_speedup), frame.right, y(result.min_speedup), "required-line"),
     ]
@@ -134,15 +135,19 @@ def _speedup_arm(
         ):
             marks += _whisker(px, y(ratio.low), y(ratio.high), frame)
         marks.append(svg.marker(style.marker, px, py))
-        words = (
-            f"{fmt.one_line(item.arm)}, {item.concurrency} in flight: {fmt.speedup(ratio)}, {item.decision}"
-        )
+        words = f"{fmt.one_line(item.arm)}, {_load_words(item)}: {fmt.speedup(ratio)}, {item.decision}"
         parts.append(
             svg.element(
                 "g", svg.element("title", words), *marks, class_="" if item.decision == "GO" else "hollow"
             )
         )
     return svg.element("g", *parts, class_=style.css)
+
+
+def _load_words(item: ArmAtLoad) -> str:
+    if item.kind == "closed":
+        return f"{item.concurrency} in flight"
+    return fmt.one_line(item.title or item.load)
 
 
 def _whisker(x: float, y_low: float, y_high: float, frame: Frame) -> list[Markup]:

@@ -51,17 +51,108 @@ class LoadRow:
     tokens_per_step: Cell
 
 
+KINDS = ("closed", "open", "trace")
+
+
 def ordered_loads(result: Result) -> tuple[str, ...]:
     """Load ids from the lightest to the heaviest; loads without any result keep their place at the end."""
-    concurrency = {r.load: r.concurrency for r in reversed(result.results)}
-    known = sorted((load for load in result.loads if load in concurrency), key=lambda load: concurrency[load])
-    return (*known, *(load for load in result.loads if load not in concurrency))
+    heavy = {
+        r.load: (KINDS.index(r.kind), r.offered_per_s or 0.0, r.concurrency) for r in reversed(result.results)
+    }
+    known = sorted((load for load in result.loads if load in heavy), key=lambda load: heavy[load])
+    return (*known, *(load for load in result.loads if load not in heavy))
 
 
 def load_title(result: Result, load: str) -> str:
-    """``16 in flight``: what a closed-loop load means; the load's id when nothing ran at it."""
+    """``16 in flight``: what a load means in words; the load's id when nothing ran at it."""
     item = next((r for r in result.results if r.load == load), None)
-    return f"load {fmt.one_line(load)}" if item is None else f"{item.concurrency} in flight"
+    if item is None:
+        return f"load {fmt.one_line(load)}"
+    if item.kind == "closed":
+        return f"{item.concurrency} in flight"
+    return fmt.one_line(item.title or item.load)
+
+
+def deploy_loads(result: Result) -> str:
+    """``1, 4 requests in flight``, or the other loads in words, at which the recommended arm is GO."""
+    if result.recommended is None:
+        return ""
+    parts = []
+    if result.recommended.loads:
+        parts.append(", ".join(fmt.count(c) for c in result.recommended.loads) + " requests in flight")
+    kinds = {r.load: r.kind for r in result.results}
+    others = [load for load in result.recommended.load_ids if kinds.get(load, "closed") != "closed"]
+    return "; ".join(parts + [load_title(result, load) for load in others])
+
+
+def open_lines(result: Result, load: str) -> list[str]:
+    """What an open or trace load adds to its table, in sentences; none for a closed one."""
+    items = [r for r in result.results if r.load == load and r.kind != "closed"]
+    if not items:
+        return []
+    lines = [
+        "Speedups at this load are of mean end-to-end latency: throughput is the offered one in every arm."
+    ]
+    for item in items:
+        arm = fmt.one_line(item.arm)
+        if item.latency_ms.n:
+            q = item.latency_ms
+            offered, delivered = fmt.number(item.offered_per_s), fmt.number(item.delivered_per_s)
+            rate = f"; offered {offered}/s, delivered {delivered}/s" if item.offered_per_s else ""
+            lines.append(
+                f"{arm}: latency mean {fmt.number(q.mean)} ms, p50 {fmt.number(q.p50)} ms, "
+                f"p95 {fmt.number(q.p95)} ms ({fmt.count(q.n)} requests){rate}"
+            )
+        if item.arm not in baseline_ids(result):
+            lines += [
+                f"{arm} with {cut.low} to {cut.high} running ({cut.name} third): {fmt.speedup(cut.speedup)}, "
+                f"{fmt.number(cut.latency_ms)} ms, {fmt.count(cut.requests)} requests"
+                for cut in item.load_bins
+            ]
+    return lines
+
+
+TAIL_TITLES: Final = {"ttft_p95": "TTFT p95", "tpot_p99": "TPOT p99", "chunk_gap_p99": "chunk gap p99"}
+KEPT: Final = {"pass": "kept", "fail": "not kept", "open": "open"}
+
+
+def load_lines(result: Result, load: str) -> list[str]:
+    """What a load adds to its table, in sentences."""
+    lines = open_lines(result, load)
+    for item in (r for r in result.results if r.load == load):
+        lines += [*_tail_lines(item), *_adjusted_lines(item)]
+    return lines
+
+
+def _tail_lines(item: ArmAtLoad) -> list[str]:
+    """Tails with a limit, and those that are clearly worse than the baseline's."""
+    lines = []
+    for t in item.tails:
+        title = TAIL_TITLES.get(t.metric, t.metric)
+        worse = t.ratio.low is not None and t.ratio.low > 1
+        if not fmt.known(t.ratio.value) or not (worse or t.state is not None):
+            continue
+        limit = ""
+        if t.margin is not None and t.state is not None:
+            limit = f"; at most {fmt.times(1 + t.margin)} is allowed: {KEPT[t.state]}"
+        lines.append(
+            f"{fmt.one_line(item.arm)}: {title} is {fmt.speedup(t.ratio)} the baseline's (launch by launch){limit}"
+        )
+    return lines
+
+
+def _adjusted_lines(item: ArmAtLoad) -> list[str]:
+    """The control variate, where it is sharper than the plain ratio that the table and the verdict use."""
+    adjusted, plain = item.speedup_adjusted, item.speedup
+    if adjusted is None or None in (adjusted.low, adjusted.high, plain.low, plain.high):
+        return []
+    sharper = (adjusted.high or 0) / (adjusted.low or 1) < (plain.high or 0) / (plain.low or 1)
+    if not sharper:
+        return []
+    return [
+        f"{fmt.one_line(item.arm)}, acceptance control variate (not in the verdict): {fmt.speedup(adjusted)} "
+        f"{fmt.one_line(item.adjustment or '')}"
+    ]
 
 
 def baseline_ids(result: Result) -> frozenset[str]:
@@ -102,7 +193,7 @@ def _load_row(result: Result, item: ArmAtLoad, is_baseline: bool) -> LoadRow:
             fmt.number(item.output_tokens_per_s),
             nothing or "no launch had a steady window",
         ),
-        speedup=NOT_APPLICABLE if is_baseline else ratio_cell(item.speedup, nothing),
+        speedup=NOT_APPLICABLE if is_baseline else _speedup(result, item, nothing),
         ttft_p50=_quantile(item.ttft_ms, item.ttft_ms.p50, nothing),
         ttft_p95=_quantile(item.ttft_ms, item.ttft_ms.p95, nothing, tail=True),
         tpot_p50=_quantile(item.tpot_ms, item.tpot_ms.p50, nothing),
@@ -112,6 +203,13 @@ def _load_row(result: Result, item: ArmAtLoad, is_baseline: bool) -> LoadRow:
         coverage=accepted(acceptance.coverage, fmt.percent(acceptance.coverage)),
         tokens_per_step=accepted(acceptance.tokens_per_step, fmt.number(acceptance.tokens_per_step)),
     )
+
+
+def _speedup(result: Result, item: ArmAtLoad, nothing: str | None) -> Cell:
+    cell = ratio_cell(item.speedup, nothing)
+    if result.strategy == "adaptive" and item.stage == "explore" and fmt.known(item.speedup.value):
+        return Cell(cell.text, "explored only: it helped to pick an arm and does not enter the verdict")
+    return cell
 
 
 def decision(item: ArmAtLoad | ArmSummary, is_baseline: bool) -> str:
@@ -191,11 +289,10 @@ DETAIL_COLUMNS: Final = (
 
 def cost_rows(result: Result) -> list[tuple[str, tuple[Cell, ...]]]:
     """What each arm costs before it serves; columns are `COST_COLUMNS`."""
-    baseline_kv = next(
-        (arm.kv_capacity_tokens for arm in result.arms if arm.method is None and arm.kv_capacity_tokens), None
-    )
+    of_engine = {arm.engine: arm.kv_capacity_tokens for arm in result.arms if arm.method is None}
     rows: list[tuple[str, tuple[Cell, ...]]] = []
     for arm in result.arms:
+        baseline_kv = of_engine.get(arm.engine)
         silent = "no launch came up" if not arm.startup_s else "the engine does not report it"
         started = fmt.mean_and_range(arm.startup_s)
         start_text = fmt.DASH if started is None else fmt.duration(started[0])
@@ -313,7 +410,7 @@ def _launches(values: tuple[float, ...], nothing: str | None) -> Cell:
 def _cells(result: Result, item: ArmAtLoad) -> Cell:
     total = item.cells + item.failed_cells + item.invalid_cells
     text = f"{item.cells}" if item.cells == total else f"{item.cells} of {total}"
-    if total < result.rounds and not _lost(item):
+    if result.strategy == "full" and total < result.rounds and not _lost(item):
         return Cell(text, f"{result.rounds - total} of {result.rounds} rounds not run")
     return Cell(text, f"cells: {_lost(item)}" if _lost(item) else None)
 
@@ -343,3 +440,31 @@ def grouped(notes: Iterable[Note]) -> list[NoteGroup]:
         key = (fmt.one_line(note.code), fmt.one_line(note.action))
         groups.setdefault(key, {})[fmt.one_line(note.message)] = None
     return [NoteGroup(code, action, tuple(messages)) for (code, action), messages in groups.items()]
+
+
+ENGINE_COLUMNS: Final = (
+    "Load",
+    "Baseline tokens/s",
+    "Baseline over the first engine's",
+    "Fastest arm",
+    "Its tokens/s",
+    "Over the first engine's baseline",
+)
+
+
+def engine_rows(result: Result) -> list[tuple[str, tuple[Cell, ...]]]:
+    """Engines beside each other, load by load; columns are `ENGINE_COLUMNS`. Empty for one engine."""
+    return [
+        (
+            fmt.one_line(x.engine),
+            (
+                Cell(load_title(result, x.load)),
+                _cell(x.baseline_tokens_per_s, fmt.number(x.baseline_tokens_per_s), "no valid cell"),
+                ratio_cell(x.baseline_ratio),
+                Cell(fmt.one_line(x.fastest)),
+                _cell(x.fastest_tokens_per_s, fmt.number(x.fastest_tokens_per_s), "no valid cell"),
+                ratio_cell(x.fastest_ratio),
+            ),
+        )
+        for x in result.engines
+    ]

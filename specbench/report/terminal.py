@@ -147,8 +147,7 @@ class _Printer:
     def deploy(self, result: Result) -> None:
         if result.recommended is None:
             return
-        loads = ", ".join(fmt.count(c) for c in result.recommended.loads)
-        self._heading(f"Deploy {fmt.one_line(result.recommended.arm)} (GO at {loads} requests in flight)")
+        self._heading(f"Deploy {fmt.one_line(result.recommended.arm)} (GO at {tables.deploy_loads(result)})")
         # Not wrapped: a command that is broken by the terminal's width cannot be copied.
         flags = self.text(fmt.command(result.recommended.flags), "green")
         self._console.print(flags, soft_wrap=True)

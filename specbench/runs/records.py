@@ -10,9 +10,12 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from specbench.workloads.loading import SourceAccount
+
 MANIFEST_SCHEMA: Final = "specbench.manifest/1"
 LAUNCH_SCHEMA: Final = "specbench.launch/1"
 CELL_SCHEMA: Final = "specbench.cell/1"
+CALIBRATION_SCHEMA: Final = "specbench.calibration/1"
 COUNTERS_SCHEMA: Final = "specbench.counters/1"
 
 MEASUREMENT: Final = 1
@@ -28,6 +31,13 @@ class ArmRecord(msgspec.Struct, frozen=True, kw_only=True):
     k: int | None = None
     settings: dict[str, Any] = {}
     args: dict[str, Any] = {}
+    engine: str = ""
+    """Name in the manifest's ``other_engines``; empty for the main engine."""
+
+    @property
+    def baseline(self) -> str:
+        """Id of the baseline that it is compared with: the one on the same engine."""
+        return f"baseline@{self.engine}" if self.engine else "baseline"
 
 
 class LoadRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +48,11 @@ class LoadRecord(msgspec.Struct, frozen=True, kw_only=True):
     requests: int
     workload_digest: str
     repeats: bool = False
+    kind: Literal["closed", "open", "trace"] = "closed"
+    rate_per_s: float | None = None
+    """Offered by an open load."""
+    title: str | None = None
+    """In words; null in runs from before there were other loads than closed ones."""
 
 
 class PlannedLaunchRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +62,41 @@ class PlannedLaunchRecord(msgspec.Struct, frozen=True, kw_only=True):
     round: int
     arm: str
     loads: tuple[str, ...]
+
+
+class CalibrationRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A baseline against itself: ``ratios`` of equal launches, one per pair, over the traffic and by load."""
+
+    schema: str = CALIBRATION_SCHEMA
+    created_utc: str
+    fingerprint: str
+    engine: str
+    """Kind and version."""
+    run_id: str
+    target: str
+    passed: bool
+    reason: str
+    ratios: tuple[float, ...]
+    by_load: dict[str, tuple[float, ...]] = {}
+    log_sd: float | None = None
+
+
+class RuleRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """How many launches there are and what they are tested by, registered before the first one.
+
+    The other parts of the rule (required speed-up, confidence, traffic, limits) are in the manifest itself.
+    ``explore_rounds`` rounds of all arms come first when there are several; then at most ``max_rounds`` of the
+    best one, looked at after ``looks`` valid pairs. ``load_order`` is the order in which loads are tested.
+    """
+
+    strategy: Literal["full", "adaptive"] = "full"
+    looks: tuple[int, ...] = ()
+    max_rounds: int = 0
+    explore_rounds: int = 0
+    variance_prior: bool = False
+    margins: dict[str, float] = {}
+    load_order: tuple[str, ...] = ()
+    order_seed: int | None = None
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +114,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     target: str
     engine_kind: str
     engine_version: str
+    other_engines: dict[str, str] = {}
+    """Name to kind and version."""
     machine: dict[str, Any]
     git: dict[str, Any] | None
     arms: tuple[ArmRecord, ...]
@@ -79,6 +131,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     categories: tuple[str, ...]
     output_mode: str
     text_sources: tuple[str, ...]
+    source: SourceAccount | None = None
+    """What became of the rows of the workload's source."""
+    rule: RuleRecord = RuleRecord()
+    calibration: CalibrationRecord | None = None
+    """The latest of this machine and engine build when the run began."""
 
 
 class FailureRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,6 +201,13 @@ class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
     client: dict[str, Any] | None = None
     prefix_cache_reset: bool | None = None
     warmup_ok: int | None = None
+    stage: Literal["explore", "confirm"] | None = None
+    """Of an adaptive sweep: only cells that confirm enter the verdict."""
+    load_kind: Literal["closed", "open", "trace"] = "closed"
+    offered_per_s: float | None = None
+    """Arrivals per second that the schedule asked for, turns of sessions left out."""
+    delivered_per_s: float | None = None
+    """The same arrivals by when they were sent."""
     failure: FailureRecord | None = None
     notes: tuple[str, ...] = ()
 

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from specbench.runs import records as r
 from specbench.runs.files import RunFileError, read_json, write_json
 from specbench.runs.journal import Journal
+from specbench.runs.parity import RESULT_SCHEMA, ParityResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +31,7 @@ class RunDir:
         manifest.json  journal.jsonl
         launches/ID/{engine.log,launch.json}
         cells/ID/{requests.parquet,counters.json,cell.json}
+        parity/{prompts.json,NAME.parquet,unscored/NAME.parquet,result.json}   when parity is checked
 
     A cell is complete when its ``cell.json`` exists: it is written last.
     """
@@ -183,6 +185,43 @@ class RunDir:
         """The counter scrapes of a cell, or None when it has none."""
         path = self.cell_path(cell) / "counters.json"
         return read_json(path, r.CellCounters, r.COUNTERS_SCHEMA) if path.exists() else None
+
+    @property
+    def parity_path(self) -> Path:
+        """Folder of the parity check; absent when there is none."""
+        return self.path / "parity"
+
+    def write_parity_outputs(self, name: str, table: pa.Table, *, scored: bool) -> None:
+        """Keep the outputs of an arm at a load; scored ones take the place of the same outputs unscored."""
+        waiting = self.parity_path / "unscored" / f"{name}.parquet"
+        path = self.parity_path / f"{name}.parquet" if scored else waiting
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunFileError(f"cannot make {path.parent}: {error.strerror or error}") from error
+        _write_parquet(path, table)
+        if scored:
+            waiting.unlink(missing_ok=True)
+
+    def parity_outputs(self, *, scored: bool) -> dict[str, pa.Table]:
+        """Outputs of the parity check by name."""
+        folder = self.parity_path if scored else self.parity_path / "unscored"
+        found = {}
+        for path in sorted(folder.glob("*.parquet")):
+            try:
+                found[path.stem] = pq.read_table(path)
+            except (OSError, pa.ArrowException) as error:
+                raise RunFileError(f"{path} is damaged: {error}; remove it and --resume") from error
+        return found
+
+    def write_parity_result(self, result: ParityResult) -> None:
+        """Write ``parity/result.json``."""
+        write_json(self.parity_path / "result.json", result)
+
+    def parity_result(self) -> ParityResult | None:
+        """Read ``parity/result.json``; None when there is none."""
+        path = self.parity_path / "result.json"
+        return read_json(path, ParityResult, RESULT_SCHEMA) if path.exists() else None
 
 
 def _write_parquet(path: Path, table: pa.Table) -> None:

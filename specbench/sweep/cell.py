@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -10,20 +11,22 @@ from typing import TYPE_CHECKING, Final
 import aiohttp
 import msgspec
 
+from specbench.engines.attached import Attached
 from specbench.engines.base import Failure, FailureClass
 from specbench.load.closed import run_closed
+from specbench.load.open import run_open
 from specbench.load.progress import Progress
 from specbench.load.record import ErrorClass
 from specbench.load.recorder import Recorder
 from specbench.load.warmup import warm_up
-from specbench.observe.client import ClientHealth
+from specbench.observe.client import ClientHealth, lag_limit_s
 from specbench.runs.records import CellCounters, WindowMarks
 from specbench.sweep.scrape import CounterLog
 
 if TYPE_CHECKING:
     from specbench.config.grid import Load
     from specbench.engines.base import Engine, LaunchSpec
-    from specbench.engines.process import EngineProcess
+    from specbench.engines.running import Running
     from specbench.load.record import RequestRecord
     from specbench.load.transport import Transport
     from specbench.sweep.events import Watcher
@@ -45,7 +48,7 @@ class Served:
 
     engine: Engine
     spec: LaunchSpec
-    process: EngineProcess
+    process: Running
     session: aiohttp.ClientSession
 
 
@@ -54,7 +57,7 @@ class How:
     """What the config says about measuring a cell: how long to admit, and how late the client may be."""
 
     seconds: float | None
-    lag_limit_s: float
+    lag_limit_s: float | None
 
 
 @dataclass(slots=True)
@@ -67,6 +70,8 @@ class Measured:
     epoch_unix_s: float | None = None
     duration_s: float | None = None
     client: dict[str, object] | None = None
+    offered_per_s: float | None = None
+    delivered_per_s: float | None = None
     prefix_cache_reset: bool | None = None
     warmup_ok: int | None = None
     failure: Failure | None = None
@@ -139,16 +144,28 @@ async def _work(
     started = time.monotonic()
     try:
         async with health:
-            run = await run_closed(
-                transport,
-                mix.measured,
-                load.concurrency,
-                seconds=how.seconds,
-                on_window_open=lambda: counters.take("window_open"),
-                on_window_close=lambda: counters.take("window_close"),
-                progress=progress,
-                recorder=recorder,
-            )
+            if load.kind == "closed":
+                run = await run_closed(
+                    transport,
+                    mix.measured,
+                    load.concurrency,
+                    seconds=how.seconds,
+                    on_window_open=lambda: counters.take("window_open"),
+                    on_window_close=lambda: counters.take("window_close"),
+                    progress=progress,
+                    recorder=recorder,
+                )
+            else:
+                run = await run_open(
+                    transport,
+                    mix.measured,
+                    mix.schedule,
+                    history=load.trace.history if load.trace is not None else "recorded",
+                    on_window_open=lambda: counters.take("window_open"),
+                    on_window_close=lambda: counters.take("window_close"),
+                    progress=progress,
+                    recorder=recorder,
+                )
         out.window = WindowMarks(opened_s=run.opened_s, closed_s=run.closed_s)
         if run.aborted is not None:
             out.failure = _requests_failed(run.aborted)
@@ -158,9 +175,13 @@ async def _work(
     finally:
         run = recorder.result()
         out.records = recorder.records
+        out.offered_per_s, out.delivered_per_s = run.offered_per_s, run.delivered_per_s
         out.epoch_unix_s = run.epoch_unix or None
         out.duration_s = out.duration_s or time.monotonic() - started
-        out.client = msgspec.to_builtins(health.report(run.send_lateness_s(), how.lag_limit_s))
+        limit = how.lag_limit_s
+        if limit is None:
+            limit = lag_limit_s([b - a for r in run.records for a, b in itertools.pairwise(r.chunk_s)])
+        out.client = msgspec.to_builtins(health.report(run.send_lateness_s(), limit))
         if run.epoch_unix:
             out.counters = counters.record(run.epoch_unix)
 
@@ -172,7 +193,9 @@ async def _death(served: Served) -> None:
 
 
 async def _dies(served: Served) -> bool:
-    """Whether the process ends within the grace that a dying engine needs."""
+    """Whether the process ends within the grace that a dying engine needs; a server elsewhere is asked."""
+    if isinstance(served.process, Attached):
+        return not await served.process.look(served.engine, served.session)
     try:
         await asyncio.wait_for(_death(served), DEATH_GRACE_S)
     except TimeoutError:

@@ -8,11 +8,13 @@ import dataclasses
 import shutil
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import aiohttp
 
-from specbench.engines.base import Description, EngineMissing, Failure, FailureClass
+from specbench.engines.attached import Attached, attach, connector
+from specbench.engines.base import Description, DraftServing, EngineMissing, Failure, FailureClass
 from specbench.engines.ports import free_port
 from specbench.engines.process import EngineProcess
 from specbench.engines.ready import LaunchFailed, wait_ready
@@ -20,20 +22,39 @@ from specbench.load.progress import Progress
 from specbench.load.table import records_to_table
 from specbench.load.transport import open_client
 from specbench.observe.host import ProcessTreeSampler
+from specbench.observe.processors import on_cpus, parse_cpus
+from specbench.parity.run import judge_run
 from specbench.runs import records as r
 from specbench.runs.files import RunFileError
 from specbench.runs.journal import utc_now
+from specbench.sweep.adaptive import Adaptive
 from specbench.sweep.cell import How, Measured, Served, measure_cell
 from specbench.sweep.eta import Eta
+from specbench.sweep.parity import ParityCheck
 from specbench.sweep.prepare import Prepared, launch_id
+from specbench.verdict.registered import REGISTERED, rule_digest
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from specbench.analysis.run import Stage
+    from specbench.config.grid import Arm
     from specbench.config.plan import CellPlan, LaunchPlan
+    from specbench.engines.base import Engine, LaunchSpec
+    from specbench.engines.ready import Ready
+    from specbench.engines.running import Running
     from specbench.runs.rundir import RunDir
     from specbench.sweep.events import Watcher
 
+PARITY_ROUND: Final = 0
+"""Of launches that measure no cell."""
+
 MIN_FREE_BYTES: Final = 64 << 20
 """Below this much free disk no new launch starts: its results could not be kept."""
+
+OPEN_CONNECTIONS: Final = 900
+"""Connections that an open loop makes sure of: what a usual limit of 1,024 open files leaves."""
 
 STALL_TIMEOUT_S: Final = 300.0
 """A server that is silent for this long inside a request hangs."""
@@ -71,7 +92,13 @@ class Conductor:
     started: float = field(default_factory=time.monotonic)
     given_up: dict[str, Failure] = field(default_factory=dict)
     eta: Eta = field(default_factory=lambda: Eta({}, {}))
-    current: EngineProcess | None = None
+    current: Running | None = None
+    stage: Stage | None = None
+    parity: ParityCheck = field(init=False)
+
+    def __post_init__(self) -> None:
+        loaded = self.prepared.loaded
+        self.parity = ParityCheck(loaded.config, loaded.base_dir, self.run, self.prepared.plan.arms)
 
     async def conduct(self) -> None:
         """Run everything that has no result yet.
@@ -84,16 +111,12 @@ class Conductor:
         done = {c.id for c in self.run.cells() if c.status != "interrupted"}
         todo = [(x, cells) for x in self.prepared.plan.launches if (cells := self._missing(x, done))]
         self._begin(todo)
-        number = 0
         try:
-            for round_ in self.prepared.plan.rounds:
-                mine = [(x, cells) for x, cells in todo if x.round == round_.number]
-                if mine and number:  # the first round always runs: without it there is nothing to judge
-                    self._check_budget(round_.number, len(mine))
-                for launch, cells in mine:
-                    number += 1
-                    self._check_disk()
-                    await self._launch(launch, cells, number, len(todo))
+            if self.prepared.plan.adaptive is None:
+                await self._all_rounds(todo)
+            else:
+                await self._rounds_until_clear(done)
+            await self.conduct_parity()
         except asyncio.CancelledError:
             self._journal_end("sweep_interrupted", "interrupted")
             raise
@@ -101,6 +124,43 @@ class Conductor:
             self._journal_end("sweep_stopped", str(error))
             raise
         self._journal_end("sweep_finished", "all planned cells have a result")
+
+    async def _all_rounds(self, todo: list[tuple[LaunchPlan, list[CellPlan]]]) -> None:
+        number = 0
+        for round_ in self.prepared.plan.rounds:
+            mine = [(x, cells) for x, cells in todo if x.round == round_.number]
+            number = await self._round(round_.number, mine, number, len(todo))
+
+    async def _rounds_until_clear(self, done: set[str]) -> None:
+        """Rounds as the campaign asks for them; those that were planned before a resume come first."""
+        adaptive = Adaptive(self.prepared, self.run)
+        number = 0
+        while (round_ := adaptive.next_round()) is not None:
+            self.stage = adaptive.stage
+            mine = [(x, cells) for x in round_.launches if (cells := self._missing(x, done))]
+            ahead = adaptive.launches_ahead
+            self._expect(mine, ahead)
+            number = await self._round(round_.number, mine, number, number + len(mine) + ahead)
+        self.run.journal.append("campaign_stopped", reason=adaptive.stopped)
+
+    def _expect(self, mine: list[tuple[LaunchPlan, list[CellPlan]]], ahead: int) -> None:
+        """Time left: this round, and the launches that are certain to follow it."""
+        self.eta.left = {"startup": len(mine) + ahead}
+        for cell in self.prepared.plan.cells_per_launch:
+            here = sum(1 for _, cells in mine for c in cells if c.load.id == cell.load.id)
+            self.eta.left[f"cell {cell.load.id}"] = here + ahead
+
+    async def _round(
+        self, round_: int, mine: list[tuple[LaunchPlan, list[CellPlan]]], number: int, total: int
+    ) -> int:
+        """Run what is missing of a round; returns how many launches there were so far."""
+        if mine and number:  # the first round always runs: without it there is nothing to judge
+            self._check_budget(round_, len(mine))
+        for launch, cells in mine:
+            number += 1
+            self._check_disk()
+            await self._launch(launch, cells, number, total)
+        return number
 
     def _begin(self, todo: list[tuple[LaunchPlan, list[CellPlan]]]) -> None:
         plan = self.prepared.plan
@@ -116,6 +176,8 @@ class Conductor:
         cells_left = sum(n for kind, n in left.items() if kind != "startup")
         estimate = self.eta.seconds()
         basis = f"start-up {plan.startup_basis}, speed {plan.speed_basis}"
+        if not any(e.get("event") == REGISTERED for e in self.run.journal.read()):
+            self.run.journal.append(REGISTERED, digest=rule_digest(self.run.manifest()))
         self.run.journal.append("sweep_started", launches=len(todo), cells=cells_left, estimate_s=estimate)
         self.watcher.sweep_started(str(self.run.path), len(todo), cells_left, estimate, basis)
 
@@ -163,7 +225,7 @@ class Conductor:
         self._fail_cells(launch, cells, name, failure)
         if failure.kind in PERMANENT:
             self.given_up[launch.arm.id] = failure
-            if launch.arm.is_baseline:
+            if launch.arm.is_baseline and not launch.arm.engine:
                 raise SweepStopped(f"the baseline cannot run, so nothing can be judged: {failure.summary}")
 
     def _free_launch_name(self, name: str) -> str:
@@ -175,13 +237,97 @@ class Conductor:
 
     async def _launch_once(self, launch: LaunchPlan, cells: list[CellPlan], name: str) -> Failure | None:
         """Start, measure all cells, stop. Returns the failure that kept the engine from serving."""
-        engine, config = self.prepared.engine, self.prepared.loaded.config
-        spec = engine.launch(launch.arm, free_port())
+
+        async def work(served: Served) -> Failure | None:
+            with on_cpus(self._client_cpus()):
+                lost = await self._cells(launch, cells, name, served)
+            if lost is None and self.parity.wants(launch.arm):
+                self.watcher.launch_phase("parity")
+                await self.parity.collect(launch.arm, served)
+            return lost
+
+        return await self._serve(launch.arm, launch.round, name, work)
+
+    async def conduct_parity(self) -> None:
+        """What is left of the parity check: arms that have written nothing yet, A', and the scores.
+
+        After the cells of a sweep that is A' and the scores; without a sweep before it, the whole check.
+
+        Raises:
+            asyncio.CancelledError: interrupted; engines are stopped and outputs kept.
+            RunFileError: a file of the run could not be written.
+        """
+        if self.parity.tier is None:
+            return
+        arms = [a for a in self.prepared.plan.arms if self.parity.wants(a) and a.id not in self.given_up]
+        total = len(arms) + 1
+        self.run.journal.append("parity_started", launches=total)
+        for number, arm in enumerate(arms, start=1):
+            await self._parity_launch(arm, number, total, partial(self.parity.collect, arm))
+        await self._score_parity(total)
+
+    async def _score_parity(self, number: int = 1) -> None:
+        """A launch of each baseline for A' and the scores, of each draft for its own, then the tests."""
+        for baseline in [a for a in self.prepared.plan.arms if a.is_baseline]:
+            if self.parity.unfinished(baseline):
+                await self._parity_launch(baseline, number, number, partial(self._second_baseline, baseline))
+        for arm, names in self.parity.drafts_wanted():
+            engine = self.prepared.engine(arm.id)
+            if arm.draft is not None and isinstance(engine, DraftServing):
+                # An arm of its own: the launch must not be taken for one of the baseline's.
+                alone = dataclasses.replace(arm, id=f"draft-of-{arm.id}", method=None, k=None, settings={})
+                work = partial(self.parity.score_with_draft, arm.draft, names)
+                await self._parity_launch(alone, number + 1, number + 1, work, engine.draft_alone(arm))
+        result = judge_run(self.run)
+        if result is not None:
+            self.run.write_parity_result(result)
+            for found in result.arms:
+                self.run.journal.append("parity_judged", arm=found.arm, decision=found.decision)
+
+    async def _second_baseline(self, baseline: Arm, served: Served) -> None:
+        await self.parity.collect(baseline, served, again=True)
+        await self.parity.score(baseline, served)
+
+    async def _parity_launch(
+        self,
+        arm: Arm,
+        number: int,
+        total: int,
+        work: Callable[[Served], Awaitable[None]],
+        engine: Engine | None = None,
+    ) -> None:
+        name = self._free_launch_name(f"parity-{number:02d}-{arm.id}")
+        planned = r.PlannedLaunchRecord(id=name, round=PARITY_ROUND, arm=arm.id, loads=())
+        self.watcher.launch_started(planned, number, total)
+
+        async def collect(served: Served) -> None:
+            self.watcher.launch_phase("parity")
+            await work(served)
+
+        failure = await self._serve(arm, PARITY_ROUND, name, collect, engine)
+        if failure is not None:
+            self.parity.failures[arm.id] = failure.summary
+
+    async def _serve(
+        self,
+        arm: Arm,
+        round_: int,
+        name: str,
+        work: Callable[[Served], Awaitable[Failure | None]],
+        engine: Engine | None = None,
+    ) -> Failure | None:
+        """Start an arm, work with it, stop it. Returns the failure that kept the engine from serving.
+
+        Args:
+            engine: another than the arm's own.
+        """
+        engine = engine or self.prepared.engine(arm.id)
+        spec = engine.launch(arm, free_port())
         began = utc_now()
         record = r.LaunchRecord(
             id=name,
-            arm=launch.arm.id,
-            round=launch.round,
+            arm=arm.id,
+            round=round_,
             status="failed",
             started_utc=began,
             argv=tuple(self.prepared.loaded.redact(a) for a in spec.argv),
@@ -190,7 +336,7 @@ class Conductor:
         self.run.journal.append("launch_started", launch=name, port=spec.port)
         log = self.run.launch_path(name) / "engine.log"
         try:
-            process = EngineProcess.start(spec, log, self.run.path)
+            process = _start(spec, log, self.run.path)
         except EngineMissing as error:
             failure = Failure(
                 FailureClass.ENGINE_MISSING, str(error), "Run `specbench doctor` with this config."
@@ -201,16 +347,9 @@ class Conductor:
         sampler.start()
         lost: Failure | None = None
         try:
-            async with aiohttp.ClientSession() as session:
+            async with aiohttp.ClientSession(headers=spec.headers, connector=connector(spec)) as session:
                 try:
-                    ready = await wait_ready(
-                        engine,
-                        spec,
-                        process,
-                        session,
-                        config.engine.startup_timeout,
-                        lambda phase, _s: self.watcher.launch_phase(phase),
-                    )
+                    ready = await self._ready(engine, spec, process, session)
                     description = await engine.describe(session, spec.base_url, process.log_text())
                 except LaunchFailed as error:
                     lost = error.failure
@@ -228,16 +367,32 @@ class Conductor:
                 self.run.journal.append("launch_ready", launch=name, startup_s=ready.startup_s)
                 self.watcher.launch_ready(ready.startup_s)
                 served = Served(engine, spec, process, session)
-                lost = await self._cells(launch, cells, name, served)
+                lost = await work(served)
         finally:
             await self._stop(process, record, sampler, lost)
         return None
+
+    async def _ready(
+        self, engine: Engine, spec: LaunchSpec, process: Running, session: aiohttp.ClientSession
+    ) -> Ready:
+        timeout_s = self.prepared.engine_config(spec.arm_id).startup_timeout
+        if isinstance(process, Attached):
+            return await attach(engine, spec, process, session, timeout_s)
+        tell = self.watcher.launch_phase
+        return await wait_ready(engine, spec, process, session, timeout_s, lambda phase, _s: tell(phase))
+
+    def _client_cpus(self) -> frozenset[int] | None:
+        """Only while cells run: an engine must not inherit them."""
+        text = self.prepared.loaded.config.measure.client_cpus
+        return parse_cpus(text) if text is not None else None
 
     async def _cells(
         self, launch: LaunchPlan, cells: list[CellPlan], name: str, served: Served
     ) -> Failure | None:
         """All cells of a launch; when the engine dies, the rest are failed with the same cause."""
-        top = max(c.load.concurrency for c in cells)
+        # An open loop may have any number in flight: room for many is asked for, more is not refused.
+        sizes = (len(self.prepared.mixes[c.load.id].measured) for c in cells if c.load.kind != "closed")
+        top = max(*(c.load.concurrency for c in cells), *(min(n, OPEN_CONNECTIONS) for n in sizes), 1)
         config = self.prepared.loaded.config
         how = How(config.workload.seconds, config.measure.client_lag_limit)
         async with open_client(
@@ -246,12 +401,15 @@ class Conductor:
             connections=top,
             stall_timeout_s=min(config.workload.request_timeout, STALL_TIMEOUT_S),
             total_timeout_s=config.workload.request_timeout,
+            extra_body=served.spec.extra_body,
+            headers=served.spec.headers,
+            ca=served.spec.ca,
         ) as transport:
             for i, cell in enumerate(cells):
                 began, t0 = utc_now(), time.monotonic()
                 mix = self.prepared.mixes[cell.load.id]
                 progress = Progress()
-                self.watcher.cell_started(launch.arm.id, cell.load.id, len(mix.measured), progress)
+                self.watcher.cell_started(cell.load.id, len(mix.measured), progress)
                 measured = await measure_cell(served, transport, cell.load, mix, how, self.watcher, progress)
                 self._write_cell(launch, cell, name, began, measured)
                 if measured.interrupted:
@@ -286,7 +444,11 @@ class Conductor:
             window=measured.window,
             client=measured.client,
             prefix_cache_reset=measured.prefix_cache_reset,
+            stage=self.stage,
             warmup_ok=measured.warmup_ok,
+            load_kind=cell.load.kind,
+            offered_per_s=measured.offered_per_s,
+            delivered_per_s=measured.delivered_per_s,
             failure=_failure_record(measured.failure),
             notes=tuple(measured.notes),
         )
@@ -312,13 +474,13 @@ class Conductor:
 
     async def _stop(
         self,
-        process: EngineProcess,
+        process: Running,
         record: r.LaunchRecord,
         sampler: ProcessTreeSampler,
         lost: Failure | None,
     ) -> None:
         sampler.stop()
-        report = await process.stop(self.prepared.loaded.config.engine.stop_timeout)
+        report = await process.stop(self.prepared.engine_config(record.arm).stop_timeout)
         self.current = None
         served = record.startup_s is not None
         self.run.write_launch(
@@ -343,6 +505,10 @@ class Conductor:
             )
             self.watcher.warning(f"{record.id} did not stop cleanly: {left}")
         self.watcher.launch_stopped()
+
+
+def _start(spec: LaunchSpec, log: Path, cwd: Path) -> Running:
+    return Attached(spec) if spec.attached else EngineProcess.start(spec, log, cwd)
 
 
 def _described(record: r.LaunchRecord, d: Description, startup_s: float) -> r.LaunchRecord:

@@ -28,7 +28,7 @@ class Watcher:
     def launch_failed(self, failure: Failure) -> None:
         """The launch is given up."""
 
-    def cell_started(self, arm: str, load: str, requests: int, progress: Progress) -> None:
+    def cell_started(self, load: str, requests: int, progress: Progress) -> None:
         """A cell begins; ``progress`` changes while it runs."""
 
     def cell_phase(self, phase: str) -> None:

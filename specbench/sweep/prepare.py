@@ -9,22 +9,29 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from specbench import __version__
+from specbench.config.grid import expand_arms
 from specbench.config.identity import cell_identity, differences, digest, meaning
+from specbench.config.model import closed_id
 from specbench.config.plan import LaunchPlan, Plan, make_plan
 from specbench.engines.registry import make_engine
 from specbench.observe.host import machine
+from specbench.observe.processors import ProcessorError, require_cpus
 from specbench.runs import records as r
+from specbench.runs.calibrations import read_calibration
 from specbench.runs.journal import utc_now
-from specbench.workloads.mix import build_cell_mix, load_source
+from specbench.workloads.build import build_workload
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from specbench.config.grid import Load
     from specbench.config.identity import CellIdentity
+    from specbench.config.model import Config, EngineConfig
     from specbench.config.source import LoadedConfig
     from specbench.engines.base import Engine, Problem
     from specbench.runs.rundir import RunDir
+    from specbench.workloads.loading import SourceAccount
     from specbench.workloads.request import CellMix
 
 
@@ -37,12 +44,26 @@ class Prepared:
     """A sweep, ready to start."""
 
     loaded: LoadedConfig
-    engine: Engine
-    engine_version: str
+    engines: dict[str, Engine]
+    """By the name that arms use; the main engine's is empty."""
+    versions: dict[str, str]
     plan: Plan
     mixes: dict[str, CellMix]
     meaning: dict[str, Any]
     problems: tuple[Problem, ...]
+    account: SourceAccount
+
+    def engine_name(self, arm: str) -> str:
+        """Name of the engine that an arm runs on; empty for the main one, and for what is no arm of the plan."""
+        return next((a.engine for a in self.plan.arms if a.id == arm), "")
+
+    def engine(self, arm: str) -> Engine:
+        """The engine that an arm runs on."""
+        return self.engines[self.engine_name(arm)]
+
+    def engine_config(self, arm: str) -> EngineConfig:
+        """The config section of the engine that an arm runs on."""
+        return self.loaded.config.engine_named(self.engine_name(arm))
 
     def identity(self, launch: LaunchPlan, load: Load) -> CellIdentity:
         """Identity of one cell of a launch."""
@@ -51,7 +72,7 @@ class Prepared:
             launch.arm,
             load,
             launch.round,
-            self.engine_version,
+            self.versions[launch.arm.engine],
             self.mixes[load.id].digest,
             self.loaded.variables,
         )
@@ -71,32 +92,38 @@ def prepare(loaded: LoadedConfig) -> Prepared:
         RefusedError: the engine would refuse an arm.
     """
     config = loaded.config
-    engine = make_engine(config.target, config.engine)
-    plan = make_plan(config)
-    problems = [p for arm in plan.arms for p in engine.problems(arm, arm.entry)]
+    engines = {
+        name: make_engine(config.target, config.engine_named(name)) for name in ("", *config.other_engines)
+    }
+    arms = expand_arms(config)
+    problems = [p for arm in arms for p in engines[arm.engine].problems(arm, arm.entry)]
     unique = tuple({(p.key, p.message): p for p in problems}.values())
     fatal = [p for p in unique if p.fatal]
     if fatal:
         raise RefusedError("\n".join(f"{loaded.where(p.key)}: {p.key}: {p.message}: {p.mend}" for p in fatal))
-    version = engine.version()
-    source = load_source(config.workload, loaded.base_dir)
-    mixes = {
-        load.id: build_cell_mix(
-            config.workload, source, load, config.measure.warmup_per_slot, config.measure.order_seed
-        )
-        for load in plan.loads
-    }
-    content = meaning(config, version, {k: m.digest for k, m in mixes.items()}, loaded.variables)
-    return Prepared(loaded, engine, version, plan, mixes, content, unique)
+    if config.measure.client_cpus is not None:
+        try:
+            require_cpus(config.measure.client_cpus)
+        except ProcessorError as error:
+            key = "measure.client_cpus"
+            raise RefusedError(f"{loaded.where(key)}: {key}: {error}") from None
+    versions = {name: engine.version() for name, engine in engines.items()}
+    workload = build_workload(config, loaded.base_dir)
+    plan = make_plan(config, workload.trace)
+    mixes = workload.mixes
+    content = meaning(
+        config, versions[""], {k: m.digest for k, m in mixes.items()}, loaded.variables, versions
+    )
+    return Prepared(loaded, engines, versions, plan, mixes, content, unique, workload.account)
 
 
 def manifest(prepared: Prepared, run: RunDir) -> r.Manifest:
     """What is written down before the first launch."""
     config, plan = prepared.loaded.config, prepared.plan
     requests = [q for m in prepared.mixes.values() for q in m.measured]
-    weights = config.verdict.traffic or {load.concurrency: 1.0 for load in plan.loads}
-    total = sum(weights.values())
+    traffic = traffic_shares(config, plan.loads)
     sampling = config.workload.sampling
+    here = machine()
     return r.Manifest(
         run_id=run.id,
         name=config.name,
@@ -108,12 +135,23 @@ def manifest(prepared: Prepared, run: RunDir) -> r.Manifest:
         meaning_digest=digest(prepared.meaning),
         target=config.target.model,
         engine_kind=config.engine.kind,
-        engine_version=prepared.engine_version,
-        machine=msgspec.to_builtins(machine()),
+        engine_version=prepared.versions[""],
+        other_engines={
+            name: f"{config.other_engines[name].kind} {version}"
+            for name, version in prepared.versions.items()
+            if name
+        },
+        machine=msgspec.to_builtins(here),
         git=git_state(prepared.loaded.base_dir),
         arms=tuple(
             r.ArmRecord(
-                id=a.id, method=a.method, draft=a.draft, k=a.k, settings=dict(a.settings), args=dict(a.args)
+                id=a.id,
+                method=a.method,
+                draft=a.draft,
+                k=a.k,
+                settings=dict(a.settings),
+                args=dict(a.args),
+                engine=a.engine,
             )
             for a in plan.arms
         ),
@@ -124,6 +162,9 @@ def manifest(prepared: Prepared, run: RunDir) -> r.Manifest:
                 requests=len(prepared.mixes[load.id].measured),
                 workload_digest=prepared.mixes[load.id].digest,
                 repeats=prepared.mixes[load.id].repeats,
+                kind=load.kind,
+                rate_per_s=load.open.rate if load.open is not None else None,
+                title=load_title(load),
             )
             for load in plan.loads
         ),
@@ -136,7 +177,7 @@ def manifest(prepared: Prepared, run: RunDir) -> r.Manifest:
         rounds=config.measure.rounds,
         min_speedup=config.verdict.min_speedup,
         confidence=config.verdict.confidence,
-        traffic={load.id: weights.get(load.concurrency, 0.0) / total for load in plan.loads},
+        traffic=traffic,
         ttft_p95_limit_ms=config.verdict.limits.ttft_p95_ms,
         tpot_p95_limit_ms=config.verdict.limits.tpot_p95_ms,
         workload=(
@@ -146,7 +187,55 @@ def manifest(prepared: Prepared, run: RunDir) -> r.Manifest:
         categories=tuple(sorted({q.category for q in requests})),
         output_mode=config.workload.output_mode,
         text_sources=tuple(sorted({q.text_source for q in requests})),
+        source=prepared.account,
+        rule=_rule(config, plan),
+        calibration=read_calibration(here.fingerprint, f"{config.engine.kind} {prepared.versions['']}"),
     )
+
+
+def _rule(config: Config, plan: Plan) -> r.RuleRecord:
+    """The part of the rule that says how many launches there are; fixed before the first one."""
+    if plan.adaptive is None:
+        return r.RuleRecord(order_seed=config.measure.order_seed)
+    order = config.verdict.load_order
+    margins = config.verdict.margins.model_dump(exclude_none=True)
+    return r.RuleRecord(
+        strategy="adaptive",
+        looks=tuple(config.measure.looks),
+        max_rounds=plan.adaptive.most_confirming,
+        explore_rounds=plan.adaptive.explore_rounds,
+        variance_prior=config.measure.variance_prior,
+        margins=margins,
+        load_order=tuple(x.id for x in sorted(plan.loads, key=lambda x: x.order))
+        if order is None
+        else tuple(closed_id(x) if isinstance(x, int) else x for x in order),
+        order_seed=config.measure.order_seed,
+    )
+
+
+def traffic_shares(config: Config, loads: Sequence[Load]) -> dict[str, float]:
+    """Share of each load in the traffic mix, adding up to 1.
+
+    Without ``verdict.traffic``, equal shares of the closed loads; of all, when none is closed. Closed loads
+    compare throughput and the others latency: by default the two are not mixed in one number.
+    """
+    if config.verdict.traffic is not None:
+        named = {closed_id(k) if isinstance(k, int) else k: w for k, w in config.verdict.traffic.items()}
+    else:
+        named = {x.id: 1.0 for x in loads if x.kind == "closed"} or {x.id: 1.0 for x in loads}
+    total = sum(named.values())
+    return {load.id: named.get(load.id, 0.0) / total for load in loads}
+
+
+def load_title(load: Load) -> str:
+    """A load in words: ``16 in flight``, ``2 requests/s (Poisson)``, ``recorded arrivals, 2 x as long``."""
+    if load.open is not None:
+        process = "Poisson" if load.open.arrivals == "poisson" else f"gamma, CV {load.open.cv:g}"
+        return f"{load.open.rate:g} requests/s ({process})"
+    if load.trace is not None:
+        scale = load.trace.time_scale
+        return "recorded arrivals" + ("" if scale == 1 else f", times x {scale:g}")
+    return f"{load.concurrency} in flight"
 
 
 def check_resume(prepared: Prepared, run: RunDir) -> None:

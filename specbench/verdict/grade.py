@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from specbench.verdict.unchanged import parity_grade
+
 if TYPE_CHECKING:
     from specbench.analysis.run import RunAnalysis
 
@@ -14,7 +16,8 @@ def grade(run: RunAnalysis) -> tuple[Grade, tuple[str, ...]]:
     """The grade and what holds it down.
 
     A: at least 3 interleaved rounds, real text with natural ends, parity passed. B: fewer than 3 rounds.
-    C: one round, or parity not run. D: forced lengths, filler text, or arms that do not match: no verdict.
+    C: one round, servers not started anew, or parity not shown. D: forced lengths, filler text, or arms that
+    do not match: no verdict.
     """
     found: list[tuple[Grade, str]] = []
     if run.manifest.output_mode == "forced":
@@ -24,7 +27,9 @@ def grade(run: RunAnalysis) -> tuple[Grade, tuple[str, ...]]:
     if any(d.kind == "unexplained" for d in run.differences):
         found.append(("D", "an arm differs from the baseline in more than speculation"))
     pairs = [
-        len(x.speedup.per_round) for x in run.at.values() if x.arm.method is not None and x.speedup.per_round
+        len(x.speedup.per_round)
+        for x in run.at.values()
+        if x.arm.method is not None and x.speedup.per_round and run.confirmed in {None, x.arm.id}
     ]
     if not pairs:
         found.append(("D", "no arm has a valid pair with the baseline"))
@@ -34,6 +39,8 @@ def grade(run: RunAnalysis) -> tuple[Grade, tuple[str, ...]]:
         found.append(("B", f"only {min(pairs)} rounds"))
     if any(load.repeats for load in run.manifest.loads):
         found.append(("C", "the workload has fewer prompts than a cell needs: prompts repeat"))
-    found.append(("C", "parity was not run: that outputs are unchanged is not shown"))
+    if any(x.stop is not None and x.stop.get("how") == "left_running" for x in run.launches):
+        found.append(("C", "the servers ran already: every round measured the same launch"))
+    found += parity_grade(run)
     worst: Grade = max((g for g, _ in found), default="A")
     return worst, tuple(text for g, text in sorted(found, reverse=True))

@@ -4,23 +4,41 @@ Per arm and load: GO when the lower bound of the speed-up clears ``min_speedup``
 stays below it or a guardrail fails, INCONCLUSIVE otherwise. Picking the best of G arms on the data that
 measured them would give false GOs, so the bound for GO is taken at ``1 - (1 - confidence) / G``
 (Bonferroni). NO-GO needs no correction: all arms must lose.
+
+An adaptive sweep confirms one arm on data that did not pick it, so that arm alone is tested, by the campaign's
+own group-sequential test and without a correction (`verdict.adaptive`). Guardrails are the same.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
 from specbench.analysis.compare import rounds_needed
+from specbench.verdict.adaptive import (
+    Speed,
+    campaign_of,
+    explored,
+    registered_text,
+    seen,
+    speed_at,
+    speed_of_mix,
+)
 from specbench.verdict.exit_codes import ExitCode
 from specbench.verdict.grade import Grade, grade
+from specbench.verdict.unchanged import changed, unshown
 from specbench.verdict.words import interval_text, ratio_text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from specbench.analysis.compare import PairedRatio
     from specbench.analysis.run import ArmLoad, RunAnalysis
+    from specbench.runs.records import LoadRecord
+    from specbench.verdict.campaign import State
+    from specbench.verdict.guards import GuardState
 
 Decision = Literal["GO", "NO-GO", "INCONCLUSIVE", "INVALID"]
 
@@ -30,19 +48,21 @@ MAX_KV_USAGE: Final = 0.90
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A decision with its reasons; ``guardrail`` tells whether a guardrail, not speed, said no."""
+    """A decision with its reasons; ``guardrail`` and ``parity`` tell what said no when it was not speed."""
 
     decision: Decision
     reasons: tuple[str, ...]
     guardrail: bool = False
+    parity: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What to deploy: an arm and the concurrencies at which it is GO."""
+    """What to deploy: an arm, the concurrencies at which it is GO, and the ids of all loads where it is."""
 
     arm: str
     concurrencies: tuple[int, ...]
+    loads: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +78,55 @@ class Verdict:
     arms: dict[str, Decided]
     at: dict[tuple[str, str], Decided]
     choice: Choice | None
+    guards: Mapping[tuple[str, str], GuardState] = field(default_factory=dict)
+    """(metric, load) to its state, of the confirmed arm."""
 
 
 def judge(run: RunAnalysis) -> Verdict:
     """Apply the rule."""
     arms = [a for a in run.manifest.arms if a.method is not None]
     blocked = _blocked(run)
+    state = campaign_of(run.manifest).state(seen(run)) if _adaptive(run) else None
     at: dict[tuple[str, str], Decided] = {}
     for arm in arms:
         for load in run.manifest.loads:
-            at[arm.id, load.id] = _at_load(run, run.at[arm.id, load.id], blocked.get(arm.id), len(arms))
-    decided = {a.id: _arm(run, a.id, at, blocked.get(a.id), len(arms)) for a in arms}
+            at[arm.id, load.id] = _at_load(
+                run, run.at[arm.id, load.id], blocked.get(arm.id), len(arms), state
+            )
+    decided = {a.id: _arm(run, a.id, at, blocked.get(a.id), len(arms), state) for a in arms}
+    at = {(arm, load): _if_unchanged(run, arm, d) for (arm, load), d in at.items()}
+    decided = {arm: _if_unchanged(run, arm, d) for arm, d in decided.items()}
     letter, why = grade(run)
     choice = _choice(run, decided, at)
-    decision, code, headline, reasons = _overall(run, decided, choice)
-    return Verdict(decision, code, headline, reasons, letter, why, decided, at, choice)
+    if state is None:
+        decision, code, headline, reasons = _overall(run, decided, choice)
+    else:
+        decision, code, headline, reasons = _overall_adaptive(run, decided, choice, state)
+    guards = {} if state is None else state.guards
+    return Verdict(decision, code, headline, reasons, letter, why, decided, at, choice, guards)
+
+
+def _if_unchanged(run: RunAnalysis, arm: str, speed: Decided) -> Decided:
+    """Parity comes before speed: another output is NO-GO, and one that was not shown to be the same no GO."""
+    if (why := changed(run, arm)) is not None:
+        return Decided("NO-GO", (why, *speed.reasons), parity=True)
+    if speed.decision == "GO" and (why := unshown(run, arm)) is not None:
+        return Decided("INCONCLUSIVE", (*speed.reasons, why))
+    return speed
+
+
+def _adaptive(run: RunAnalysis) -> bool:
+    return run.manifest.rule.strategy == "adaptive"
+
+
+def barred(run: RunAnalysis) -> dict[str, str]:
+    """Arms that could not get a GO, whatever their speed: an adaptive sweep does not pick them."""
+    reasons = _blocked(run)
+    for (arm, load), x in run.at.items():
+        weighted = run.manifest.traffic.get(load, 0) > 0
+        if weighted and x.arm.method is not None and (guards := _guardrails(run, x)):
+            reasons.setdefault(arm, guards[0])
+    return reasons
 
 
 def _blocked(run: RunAnalysis) -> dict[str, str]:
@@ -81,8 +135,15 @@ def _blocked(run: RunAnalysis) -> dict[str, str]:
     for d in run.differences:
         if d.kind == "unexplained":
             text = f"{d.setting}: baseline {d.baseline!r}, this arm {d.value!r} ({d.why})"
-            for name in [a.id for a in run.manifest.arms] if d.arm == "baseline" else [d.arm]:
+            for name in [a.id for a in run.manifest.arms if d.arm in (a.id, a.baseline)]:
                 reasons.setdefault(name, f"the arms differ in more than speculation: {text}")
+    found = run.manifest.calibration
+    if found is not None and not found.passed:
+        for arm in run.manifest.arms:
+            reasons[arm.id] = (
+                f"not judged: this machine failed its calibration ({found.reason}); run `specbench calibrate` "
+                "again when the cause is mended"
+            )
     if run.manifest.output_mode == "forced":
         for arm in run.manifest.arms:
             reasons[arm.id] = (
@@ -95,7 +156,7 @@ def _blocked(run: RunAnalysis) -> dict[str, str]:
     return reasons
 
 
-def _at_load(run: RunAnalysis, x: ArmLoad, blocked: str | None, arms: int) -> Decided:
+def _at_load(run: RunAnalysis, x: ArmLoad, blocked: str | None, arms: int, state: State | None) -> Decided:
     if blocked is not None:
         return Decided("INVALID", (blocked,))
     if x.speedup.value is None:
@@ -103,10 +164,19 @@ def _at_load(run: RunAnalysis, x: ArmLoad, blocked: str | None, arms: int) -> De
     guards = _guardrails(run, x)
     if guards:
         return Decided("NO-GO", guards, guardrail=True)
-    return _speed(run, x.speedup, arms)
+    if state is not None:
+        if x.arm.id != state.winner:
+            return Decided("INCONCLUSIVE", (explored(x.arm.id, x.speedup, state.winner),))
+        return _decided(speed_at(run, state, x.load.id))
+    return _speed(run, x.speedup, arms, "" if x.load.kind == "closed" else " in mean latency")
 
 
-def _speed(run: RunAnalysis, ratio: PairedRatio, arms: int) -> Decided:
+def _decided(speed: Speed) -> Decided:
+    decision, reason, guardrail = speed
+    return Decided(decision, (reason,), guardrail)
+
+
+def _speed(run: RunAnalysis, ratio: PairedRatio, arms: int, of: str = "") -> Decided:
     threshold, confidence = run.manifest.min_speedup, run.manifest.confidence
     interval = ratio.interval(confidence)
     strict = ratio.interval(1 - (1 - confidence) / arms)
@@ -114,7 +184,7 @@ def _speed(run: RunAnalysis, ratio: PairedRatio, arms: int) -> Decided:
         return Decided(
             "INCONCLUSIVE", (f"{ratio_text(ratio.value)} from one round: no interval, so no claim",)
         )
-    text = f"{ratio_text(ratio.value)} {interval_text(interval)}"
+    text = f"{ratio_text(ratio.value)} {interval_text(interval)}{of}"
     if strict[0] > threshold:
         return Decided("GO", (f"{text}: faster than the required {ratio_text(threshold)}",))
     if interval[1] < threshold:
@@ -164,8 +234,9 @@ def _why_invalid(x: ArmLoad) -> tuple[str, ...]:
 
 
 def _arm(
-    run: RunAnalysis, arm: str, at: dict[tuple[str, str], Decided], blocked: str | None, arms: int
-) -> Decided:
+    run: RunAnalysis, arm: str, at: dict[tuple[str, str], Decided], blocked: str | None, arms: int,
+    state: State | None,
+) -> Decided:  # fmt: skip
     """Over the traffic mix: speed of the mix, and guardrails at every load with a share."""
     if blocked is not None:
         return Decided("INVALID", (blocked,))
@@ -181,12 +252,33 @@ def _arm(
     guards = [
         f"at {load.id}: {reason}"
         for load in run.manifest.loads
-        if run.manifest.traffic.get(load.id, 0) > 0 and at[arm, load.id].guardrail
+        # A rate or a trace is where limits of latency are checked, whether it has a share or not.
+        if (run.manifest.traffic.get(load.id, 0) > 0 or load.kind != "closed") and at[arm, load.id].guardrail
         for reason in at[arm, load.id].reasons
     ]
     if guards:
         return Decided("NO-GO", tuple(guards), guardrail=True)
+    if state is not None:
+        if arm != state.winner:
+            return Decided("INCONCLUSIVE", (explored(arm, ratio, state.winner),))
+        return _decided(speed_of_mix(run, state))
     return _speed(run, ratio, arms)
+
+
+def _overall_adaptive(
+    run: RunAnalysis, arms: dict[str, Decided], choice: Choice | None, state: State
+) -> tuple[Decision, ExitCode, str, tuple[str, ...]]:
+    """The confirmed arm's decision is the run's: the others lost to it while exploring."""
+    if state.winner is None:
+        judged = any(d.decision != "INVALID" for d in arms.values())
+        if not judged:
+            return _overall(run, arms, choice)
+        head = "Not settled: only exploring rounds were measured, and they do not count for a verdict."
+        reasons = tuple(f"{arm}: {'; '.join(d.reasons)}" for arm, d in arms.items())
+        return "INCONCLUSIVE", ExitCode.INCONCLUSIVE, head, reasons
+    decision, code, headline, reasons = _overall(run, {state.winner: arms[state.winner]}, choice)
+    others = (f"{arm}: {'; '.join(d.reasons)}" for arm, d in arms.items() if arm != state.winner)
+    return decision, code, headline, (*reasons, registered_text(run, state), *others)
 
 
 def _overall(
@@ -200,6 +292,10 @@ def _overall(
         text = _mix_text(run, best)
         return "GO", ExitCode.OK, f"Deploy {best}: {text} over the traffic mix.", tuple(reasons)
     judged = {a: d for a, d in arms.items() if d.decision != "INVALID"}
+    altered = [a for a, d in judged.items() if d.parity]
+    if altered and all(d.decision == "NO-GO" for d in judged.values()) and len(judged) == len(arms):
+        head = f"Speculation changes the output: {' and '.join(altered)} must not be deployed."
+        return "NO-GO", ExitCode.NO_GO_PARITY, head, tuple(reasons)
     if not judged:
         code = ExitCode.ENGINE if _engines_failed(run) else ExitCode.INVALID
         what = "the engine failed" if code is ExitCode.ENGINE else "no measurement is valid"
@@ -222,14 +318,16 @@ def _overall(
 def _some_loads(run: RunAnalysis, choice: Choice | None) -> str:
     if choice is None:
         return ""
-    at = [f"{c} ({ratio_text(_speedup(run, choice.arm, c))})" for c in choice.concurrencies]
-    return f" {choice.arm} does pay at concurrency {' and '.join(at)}."
-
-
-def _speedup(run: RunAnalysis, arm: str, concurrency: int) -> float | None:
-    return next(
-        run.at[arm, load.id].speedup.value for load in run.manifest.loads if load.concurrency == concurrency
-    )
+    loads = {x.id: x for x in run.manifest.loads}
+    closed, others = [], []
+    for load_id in choice.loads:
+        load, speedup = loads[load_id], ratio_text(run.at[choice.arm, load_id].speedup.value)
+        if load.kind == "closed":
+            closed.append(f"{load.concurrency} ({speedup})")
+        else:
+            others.append(f"{load.title or load.id} ({speedup})")
+    where = [f"concurrency {' and '.join(closed)}"] if closed else []
+    return f" {choice.arm} does pay at {' and '.join(where + others)}."
 
 
 def _mix_text(run: RunAnalysis, arm: str) -> str:
@@ -240,7 +338,7 @@ def _mix_text(run: RunAnalysis, arm: str) -> str:
 
 def _engines_failed(run: RunAnalysis) -> bool:
     ready = {x.arm for x in run.launches if x.status != "failed"}
-    return "baseline" not in ready or ready == {"baseline"}
+    return not any(a.id in ready and a.baseline in ready for a in run.manifest.arms if a.method is not None)
 
 
 def _choice(run: RunAnalysis, arms: dict[str, Decided], at: dict[tuple[str, str], Decided]) -> Choice | None:
@@ -249,8 +347,12 @@ def _choice(run: RunAnalysis, arms: dict[str, Decided], at: dict[tuple[str, str]
     Its concurrencies are those where it is GO by itself; without a GO over the mix only the unbroken range
     from the lowest load counts, since that is what a deployment can switch on.
     """
-    loads = sorted(run.manifest.loads, key=lambda x: x.concurrency)
-    candidates: list[tuple[bool, float, str, tuple[int, ...]]] = []
+    # Rates and traces come into it only where no closed load was run.
+    closed = [x for x in run.manifest.loads if x.kind == "closed"]
+    loads = sorted(closed or run.manifest.loads, key=lambda x: (x.rate_per_s or 0.0, x.concurrency))
+    if run.manifest.rule.load_order:
+        loads.sort(key=lambda x: run.manifest.rule.load_order.index(x.id))
+    candidates: list[tuple[bool, float, str, tuple[LoadRecord, ...]]] = []
     for arm, d in arms.items():
         whole = d.decision == "GO"
         wins = [x for x in loads if at[arm, x.id].decision == "GO"]
@@ -258,9 +360,13 @@ def _choice(run: RunAnalysis, arms: dict[str, Decided], at: dict[tuple[str, str]
             wins = [x for x, y in zip(loads, wins, strict=False) if x == y]
         if whole or wins:
             value = run.mix[arm].value if whole else run.at[arm, loads[0].id].speedup.value
-            concurrencies = tuple(x.concurrency for x in wins or loads)
-            candidates.append((whole, value or 0.0, arm, concurrencies))
+            candidates.append((whole, value or 0.0, arm, tuple(wins or loads)))
     if not candidates:
         return None
-    _, _, chosen, concurrencies = max(candidates)
-    return Choice(chosen, concurrencies)
+    _, _, chosen, used = max(candidates, key=lambda c: c[:3])
+    others = [x.id for x in run.manifest.loads if x not in loads and at[chosen, x.id].decision == "GO"]
+    return Choice(
+        chosen,
+        tuple(x.concurrency for x in used if x.kind == "closed"),
+        (*(x.id for x in used), *others),
+    )

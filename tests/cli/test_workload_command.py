@@ -13,6 +13,8 @@ from typer.testing import CliRunner, Result
 from specbench.cli import workload
 from specbench.cli.errors import CliError
 from specbench.verdict.exit_codes import ExitCode
+from specbench.workloads.public import PublicSet
+from tests.synthetic import Pace, SyntheticRun
 
 TRACE = (
     "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:04,900,12\n2023-11-16 18:17:05,1200,10\n"
@@ -161,3 +163,64 @@ def test_list_names_formats_and_datasets() -> None:
     data = json.loads(run("list", "--json").stdout)
     assert {"name", "title", "kinds"} == set(data["formats"][0])
     assert "quickstart" in [dataset["name"] for dataset in data["datasets"]]
+
+
+def test_list_names_traces_and_public_sets() -> None:
+    text = run("list").stdout
+    assert "azure-llm-2023-conv" in text
+    assert "workload fetch NAME" in text
+    data = json.loads(run("list", "--json").stdout)
+    assert {"ragpulse", "weka-coding-agent"} <= {t["name"] for t in data["traces"]}
+    assert all(t["source"]["licence"] for t in data["traces"])
+    assert all(s["licence"] for s in data["public"])
+
+
+def test_fetch_asks_for_the_licence_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched: list[Path] = []
+
+    def pretend(entry: PublicSet, out: Path) -> str:
+        fetched.append(out)
+        out.write_text("x")
+        return entry.sha256 or "abc"
+
+    monkeypatch.setattr(workload, "fetch", pretend)
+    first = run("fetch", "gsm8k", "--out", str(tmp_path))
+    assert "add --accept-licence" in refused(first)
+    assert "licence: MIT" in first.stdout
+    assert fetched == []
+    done = run("fetch", "gsm8k", "--out", str(tmp_path), "--accept-licence")
+    assert done.exit_code == 0, done.output
+    assert "checksum right" in done.stdout
+    assert fetched == [tmp_path / "test.jsonl"]
+    unchecked = run("fetch", "burstgpt-1", "--out", str(tmp_path / "b.csv"), "--accept-licence")
+    assert "checksum unknown to specbench: sha256 abc" in unchecked.stdout
+    assert "note: Copies under the same file name" in unchecked.stdout
+
+
+def test_fetch_knows_what_it_does_not_know() -> None:
+    result = run("fetch", "gsm9k", "--accept-licence")
+    assert isinstance(result.exception, CliError)
+    assert result.exception.exit_code == ExitCode.ENVIRONMENT
+    assert "did you mean 'gsm8k'" in str(result.exception)
+
+
+def test_inspect_takes_the_speeds_of_a_run(tmp_path: Path) -> None:
+    file = tmp_path / "trace.csv"
+    file.write_text(TRACE)
+    step_s = 0.02
+    pace = {(arm, c, n): Pace(step_s) for arm in ("baseline", "ngram-k4") for c in (1, 4) for n in (1, 2, 3)}
+    measured = SyntheticRun().write(tmp_path / "runs", pace)  # type: ignore[arg-type]  # dict is invariant
+    speeds = json.loads(run("inspect", str(file), "--json", "--run", str(measured.path)).stdout)[
+        "statistics"
+    ]["bound"]["speeds"]
+    assert speeds["decode_tokens_per_s"] == pytest.approx(1 / step_s)
+    # Ten prompt tokens, and the first token two steps later.
+    assert speeds["prefill_tokens_per_s"] == pytest.approx(10 / (2 * step_s))
+    text = run("inspect", str(file), "--run", str(measured.path)).stdout
+    assert "at c1" in text
+    given = run("inspect", str(file), "--json", "--run", str(measured.path), "--decode-tps", "7").stdout
+    assert json.loads(given)["statistics"]["bound"]["speeds"]["decode_tokens_per_s"] == 7
+    nowhere = run("inspect", str(file), "--run", str(tmp_path))
+    assert "is not a run directory" in str(nowhere.exception)
+    empty = SyntheticRun(loads=(1,)).write(tmp_path / "runs2", {("baseline", 1, 1): "it died"})
+    assert "no valid cell of the baseline" in refused(run("inspect", str(file), "--run", str(empty.path)))

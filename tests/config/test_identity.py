@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench.config.grid import Arm, Load, expand_arms
+from specbench.config.grid import Arm, Load, expand_arms, expand_loads
 from specbench.config.identity import CellIdentity, canonical, cell_identity, differences, digest, meaning
 from specbench.config.model import Config
 
@@ -23,11 +23,17 @@ BASE: dict[str, Any] = {
         "args": {"a": 1, "b": [1, 2]},
         "env": {"X": "1"},
     },
+    "other_engines": {"b": {"kind": "sglang"}},
     "arms": [
         {"method": "ngram", "k": 3, "settings": {"prompt_lookup_max": 4}},
         {"method": "draft_model", "draft": "org/d", "k": 3, "args": {"f": True}, "env": {"Y": "2"}},
     ],
-    "loads": {"closed": [1, 8]},
+    "loads": {
+        "closed": [1, 8],
+        "open": [{"rate": 2}, {"rate": 3, "arrivals": "gamma", "cv": 2}],
+        "trace": {},
+    },
+    "workload": {"lengths": {"source": "azure-llm-2023-conv"}},
 }
 MIXES = {"c1": "aa", "c8": "bb"}
 
@@ -58,15 +64,34 @@ MEANINGFUL = [
     ("engine.args", {"a": 1, "b": [2, 1]}),
     ("engine.env", {"X": "2"}),
     ("engine.env", {"Z": "1"}),
+    ("engine.url", "http://a:8000"),
+    ("engine.model", "served"),
+    ("engine.headers", {"X-Route": "b"}),
+    ("other_engines", {"b": {"kind": "sglang", "args": {"x": 1}}}),
     ("arms.0.method", "suffix"),
     ("arms.0.name", "other"),
+    ("arms.0.engine", "b"),
     ("arms.0.k", 4),
     ("arms.0.k", [3, 4]),
     ("arms.0.settings", {"prompt_lookup_max": 5}),
     ("arms.1.draft", "org/e"),
     ("arms.1.args", {"f": False}),
     ("arms.1.env", {"Y": "3"}),
+    ("arms.0.url", "http://b:8000"),
+    ("arms.0.model", "served"),
     ("loads.closed", [1, 16]),
+    ("loads.open.0.rate", 4),
+    ("loads.open.0.arrivals", "gamma"),
+    ("loads.open.1.cv", 3),
+    ("loads.trace.time_scale", 2),
+    ("loads.trace.jitter_s", 3),
+    ("loads.trace.seconds", 60),
+    ("loads.trace.history", "real"),
+    ("workload.format", "prompt-jsonl"),
+    ("workload.encoding", "cp1252"),
+    ("workload.on_bad_row", "skip"),
+    ("workload.lengths.source", "ragpulse"),
+    ("workload.lengths.text", "filler"),
     ("workload.source", "all"),
     ("workload.categories", ["chat"]),
     ("workload.requests_per_slot", 9),
@@ -78,7 +103,11 @@ MEANINGFUL = [
     ("workload.sampling.top_p", 0.9),
     ("workload.sampling.top_k", 20),
     ("workload.request_timeout", 60),
+    ("measure.strategy", "adaptive"),
     ("measure.rounds", 5),
+    ("measure.looks", [3, 5, 8]),
+    ("measure.max_rounds", 12),
+    ("measure.variance_prior", True),
     ("measure.warmup_per_slot", 3),
     ("measure.order_seed", 2),
     ("measure.client_lag_limit", 0.5),
@@ -101,11 +130,16 @@ def test_meaning_changes_and_is_told(path: str, value: Any) -> None:
         ("name", "other"),
         ("engine.startup_timeout", 10),
         ("engine.stop_timeout", 10),
+        ("engine.headers", {"Authorization": "Bearer x", "X-API-Key": "y"}),
+        ("engine.ca", "./ca.pem"),
+        ("engine.allow_same", True),
         ("arms.0.k", [3]),
         ("measure.time_budget", 100),
+        ("measure.client_cpus", 0),
         ("measure.expect", {"startup": 5}),
         ("verdict.min_speedup", 1.2),
         ("verdict.traffic", {1: 1.0}),
+        ("parity", {"tier": "gate", "tokens": 64}),
         ("gate", True),
         ("out", "./elsewhere"),
         ("target", {"revision": "main", "tokenizer": "org/tok", "model": "org/model"}),
@@ -129,8 +163,9 @@ def test_meaning_has_the_engine_version_and_the_requests() -> None:
 def test_every_field_of_the_config_was_decided_on() -> None:
     """A new field must be added to one of the two lists above."""
     decided = {path for path, _ in MEANINGFUL} | {
-        *("name", "engine.startup_timeout", "engine.stop_timeout", "measure.time_budget", "measure.expect"),
-        *("verdict", "gate", "out"),
+        *("name", "engine.startup_timeout", "engine.stop_timeout", "engine.ca", "engine.allow_same"),
+        *("measure.client_cpus", "measure.time_budget", "measure.expect"),
+        *("verdict", "parity", "gate", "out"),
     }
 
     def leaves(section: Any, prefix: str) -> set[str]:
@@ -211,12 +246,17 @@ def cell(
 ) -> CellIdentity:
     config = config or changed("", None)
     return cell_identity(
-        config, arm or expand_arms(config)[1], load or Load("c8", 8), round_number, version, mix
+        config,
+        arm or next(a for a in expand_arms(config) if a.method),
+        load or Load("c8", 8),
+        round_number,
+        version,
+        mix,
     )
 
 
 def test_cell_identity_changes_with_everything_that_matters() -> None:
-    arms = expand_arms(changed("arms.0.k", [3, 4]))
+    arms = [a for a in expand_arms(changed("arms.0.k", [3, 4])) if a.id != "baseline@b"]
     assert cell(arm=arms[2]) == cell(changed("arms.0.k", 4))
     cells = [
         cell(),
@@ -236,6 +276,14 @@ def test_cell_identity_changes_with_everything_that_matters() -> None:
     ]
     assert len({c.hash for c in cells}) == len(cells)
     assert len({c.id for c in cells}) == len(cells)
+
+
+def test_cell_identity_has_the_whole_load() -> None:
+    loads = expand_loads(changed("", None))
+    other = expand_loads(changed("loads.trace.time_scale", 2))[-1]
+    cells = [cell(load=load) for load in (*loads, other)]
+    assert [load.id for load in loads] == ["c1", "c8", "r2.0", "r3.0-gamma2.0", "trace"]
+    assert len({c.hash for c in cells}) == len(cells)
 
 
 def test_cell_identity_survives_a_larger_grid() -> None:

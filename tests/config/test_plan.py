@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 
 from specbench.config.grid import BASELINE, Load
 from specbench.config.model import Config
-from specbench.config.plan import GIVEN, ROUGH, expected_tokens_per_s, make_plan, requests_in_cell
+from specbench.config.plan import (
+    GIVEN,
+    ROUGH,
+    expected_tokens_per_s,
+    further_round,
+    make_plan,
+    requests_in_cell,
+)
 
 
 def config(**changes: Any) -> Config:
@@ -192,3 +199,59 @@ def test_rounds_in_the_budget(budget: float, rounds: int) -> None:
         )
     )
     assert plan.rounds_in_budget == rounds
+
+
+def adaptive(k: int | list[int], **measure: Any) -> Config:
+    return config(
+        arms=[{"method": "ngram", "k": k}],
+        measure={"strategy": "adaptive", "expect": {"startup": 60}, **measure},
+    )
+
+
+def test_an_adaptive_plan_holds_what_is_certain() -> None:
+    plan = make_plan(adaptive([2, 4]))
+    assert plan.adaptive is not None
+    assert (plan.adaptive.explore_rounds, plan.adaptive.least_confirming) == (2, 3)
+    assert plan.adaptive.most_confirming == 10  # the last look, and two rounds that may be lost
+    assert [len(x.launches) for x in plan.rounds] == [3, 3]
+    assert plan.estimate_s == plan.adaptive.most_s > plan.adaptive.least_s
+
+
+def test_one_arm_needs_no_exploring() -> None:
+    plan = make_plan(adaptive(4, looks=[4, 6], max_rounds=7))
+    assert plan.adaptive is not None
+    assert (plan.adaptive.explore_rounds, plan.adaptive.most_confirming) == (0, 7)
+    assert [len(x.launches) for x in plan.rounds] == [2, 2, 2, 2]
+
+
+def test_further_rounds_go_on_in_the_same_order() -> None:
+    one = make_plan(adaptive(4))
+    again = further_round(one, 2, 3, one.arms, 1)
+    assert again == one.rounds[1]
+    more = [further_round(one, n, 2 * n - 1, one.arms, 1) for n in range(1, 41)]
+    orders = [[x.arm.id for x in r.launches] for r in more]
+    # Every pair of rounds turns around, and the pairs start with either arm.
+    assert all(b == a[::-1] for a, b in zip(orders[::2], orders[1::2], strict=True))
+    assert len({tuple(x) for x in orders[::2]}) == 2
+    assert [x.number for r in more for x in r.launches] == list(range(1, 81))
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"measure": {"looks": [3, 3]}}, "must increase"),
+        ({"measure": {"looks": [1, 3]}}, "greater than or equal to 2"),
+        ({"measure": {"looks": []}}, "at least 1"),
+        ({"measure": {"max_rounds": 5}}, "the last look needs 8 rounds"),
+        ({"verdict": {"load_order": [8]}}, "must name each of the loads once: c1, c8"),
+        ({"verdict": {"load_order": [8, 8]}}, "must name each of the loads once: c1, c8"),
+        ({"verdict": {"margins": {"ttft_p95": 0}}}, "greater than 0"),
+    ],
+)
+def test_impossible_rules_are_refused(changes: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        config(**changes)
+
+
+def test_a_load_order_may_mix_numbers_and_ids() -> None:
+    assert config(verdict={"load_order": [8, "c1"]}).verdict.load_order == [8, "c1"]

@@ -52,18 +52,19 @@ def test_good_config(tmp_path: Path) -> None:
 BAD: dict[str, tuple[str | bytes, str]] = {
     "unknown_key": (
         GOOD + "measure: {round: 3}\n",
-        "sweep.yaml:10: measure.round: unknown key; did you mean rounds?; allowed: rounds, warmup_per_slot, "
-        "order_seed, client_lag_limit, time_budget, expect",
+        "sweep.yaml:10: measure.round: unknown key; did you mean rounds?; allowed: strategy, rounds, looks, "
+        "max_rounds, variance_prior, warmup_per_slot, order_seed, client_lag_limit, client_cpus, time_budget, "
+        "expect",
     ),
     "key_of_another_section": (
         GOOD + "min_speedup: 1.1\n",
         "sweep.yaml:10: min_speedup: unknown key; min_speedup belongs in verdict; allowed: name, target, "
-        "engine, arms, loads, workload, measure, verdict, gate, out",
+        "engine, other_engines, arms, loads, workload, measure, verdict, parity, gate, out",
     ),
     "key_of_another_tool": (
         GOOD.replace("k: [3, 5]", "num_speculative_tokens: 3"),
         "sweep.yaml:7: arms[0].num_speculative_tokens: unknown key; did you mean k?; allowed: method, name, "
-        "draft, k, settings, args, env",
+        "engine, draft, k, settings, args, env, url, model",
     ),
     "missing_section": (
         GOOD.replace("loads:\n  closed: [1, 8]\n", ""),
@@ -140,7 +141,7 @@ BAD: dict[str, tuple[str | bytes, str]] = {
     ),
     "nothing": (
         GOOD + "workload:\n",
-        "sweep.yaml:10: workload: found nothing; expected a section with the keys source, categories, "
+        "sweep.yaml:10: workload: found nothing; expected a section with the keys source, format, encoding, on_bad_row, lengths, categories, "  # noqa: E501
         "requests_per_slot, min_requests, seconds, max_output_tokens, output_mode, sampling, "
         "request_timeout: give it a value or remove the key",
     ),
@@ -178,7 +179,7 @@ BAD: dict[str, tuple[str | bytes, str]] = {
     ),
     "text_as_traffic_key": (
         GOOD + 'verdict:\n  traffic: {"8": 1}\n',
-        "sweep.yaml:11: verdict.traffic.8: found the key '8'; expected a whole number",
+        "sweep.yaml:11: verdict.traffic names the load '8'; the loads are c1, c8 (a concurrency is a whole number without quotes)",  # noqa: E501
     ),
     "missing_path": (
         GOOD.replace("org/model", "./no-model"),

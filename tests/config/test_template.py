@@ -14,7 +14,8 @@ from specbench.config.model import Config
 from specbench.config.plan import make_plan
 from specbench.config.source import load_config
 from specbench.config.template import TEMPLATE_KINDS, example_model, render_template, sweep_name
-from specbench.workloads.mix import build_cell_mix, load_source
+from specbench.workloads.loading import load_source
+from specbench.workloads.mix import build_cell_mix
 
 
 @pytest.mark.parametrize("kind", TEMPLATE_KINDS)
@@ -33,7 +34,7 @@ def test_template_never_repeats_a_prompt(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "sweep.yaml"
     path.write_text(render_template(example_model(kind), kind, "sweep.yaml"))
     config = load_config(path).config
-    source = load_source(config.workload, tmp_path)
+    source = load_source(config.workload, tmp_path).requests
     for load in make_plan(config).loads:
         assert not build_cell_mix(config.workload, source, load, config.measure.warmup_per_slot, 1).repeats
 

@@ -75,11 +75,12 @@ SERVE = "vllm serve org/target --served-model-name specbench-arm --host 127.0.0.
 )
 def test_a_speculative_arm_is_the_baseline_plus_its_flags(one: Arm, flag: str) -> None:
     spec = engine().launch(one, 8000)
-    assert " ".join(spec.argv) == f"{SERVE} {SHARED} --speculative-config {flag}"
+    told = "--per-request-spec-decode-metrics summary"
+    assert " ".join(spec.argv) == f"{SERVE} {SHARED} --speculative-config {flag} {told}"
     assert spec.speculation_flags == ("--speculative-config", flag)
     baseline = engine().launch(BASELINE, 8000)
     assert baseline.speculation_flags == ()
-    named = [word.replace("specbench-arm", "specbench-baseline") for word in spec.argv[:-2]]
+    named = [word.replace("specbench-arm", "specbench-baseline") for word in spec.argv[:-4]]
     assert list(baseline.argv) == named
 
 
@@ -145,7 +146,7 @@ GOOD = [
     BASELINE,
     arm("ngram", k=4, settings={"prompt_lookup_min": 2, "prompt-lookup-max": 4}),
     arm("draft_model", "org/draft", 3, settings={"draft_sample_method": "probabilistic"}),
-    arm("suffix", settings={"suffix_decoding_max_tree_depth": 32}),
+    arm("suffix", settings={"suffix_decoding_max_cached_requests": 0}),
     arm("mtp", k=1),
     arm("dspark", "org/head"),
     arm("custom_class", "package.module.Proposer", 2),
@@ -254,7 +255,8 @@ def test_shared_flags_that_specbench_owns_are_refused_once_and_only_with_the_bas
 def test_commands_that_cannot_work_are_refused() -> None:
     assert "add `serve`" in found(BASELINE, command=["vllm"])[0].mend
     assert "--network=host" in found(BASELINE, command=["docker", "run", "image"])[0].mend
-    assert found(BASELINE, command=["docker", "run", "--network", "host", "image"]) == []
+    for words in (["--network", "host", "image"], ["-p", "127.0.0.1:{port}:{port}", "image"]):
+        assert [p for p in found(BASELINE, command=["docker", "run", *words]) if p.fatal] == []
 
 
 def test_old_names_and_ignored_settings_only_warn() -> None:

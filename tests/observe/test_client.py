@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specbench.observe import client
-from specbench.observe.client import ClientHealth, ClientHealthReport, OpenFileLimitError, judge, quantile
+from specbench.observe.client import (
+    MAX_LOOP_LAG_P99_S,
+    ClientHealth,
+    ClientHealthReport,
+    OpenFileLimitError,
+    judge,
+    lag_limit_s,
+    quantile,
+)
 
 
 def verdict(
@@ -67,6 +75,22 @@ def test_a_blocked_loop_is_seen(run: object) -> None:
     assert report.cpu_share is not None
 
 
+def test_a_blockage_counts_for_as_long_as_it_lasts() -> None:
+    """Half of the time blocked, in one piece: half of the moments found the loop late, not one of them."""
+
+    async def main() -> ClientHealthReport:
+        async with ClientHealth() as health:
+            await asyncio.sleep(0.02)
+            time.sleep(0.5)  # noqa: ASYNC251  # blocking is the point
+            await asyncio.sleep(0.02)
+        return health.report()
+
+    report = asyncio.run(main())
+    assert report.loop_lag_p50_s is not None
+    assert 0.15 < report.loop_lag_p50_s < report.duration_s / 2
+    assert report.loop_lag_samples >= 0.8 * 0.5 / client.SAMPLE_PERIOD_S
+
+
 @given(st.lists(st.floats(0, 1), min_size=1), st.floats(0.01, 1))
 def test_quantile_covers_its_share(values: list[float], q: float) -> None:
     found = quantile(values, q)
@@ -98,3 +122,9 @@ def test_a_limit_that_cannot_be_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     assert client.raise_open_file_limit() == 128
     with pytest.raises(OpenFileLimitError):
         client.require_open_files(100)
+
+
+def test_a_slow_engine_bears_a_lag_of_one_of_its_own_steps() -> None:
+    assert lag_limit_s([0.005] * 10) == MAX_LOOP_LAG_P99_S
+    assert lag_limit_s([0.045] * 9 + [2.0]) == 0.045
+    assert lag_limit_s([]) == MAX_LOOP_LAG_P99_S

@@ -101,10 +101,14 @@ class Bench:
         return [e["event"] for e in found.journal.read()] if found else []
 
     def interrupt(
-        self, process: subprocess.Popen[str], when: Callable[[], bool], sign: int = signal.SIGINT
+        self,
+        process: subprocess.Popen[str],
+        when: Callable[[], bool],
+        sign: int = signal.SIGINT,
+        timeout: float = 60,
     ) -> str:
         """Signal the process once ``when`` holds; returns what it printed."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + timeout
         while not when():
             assert process.poll() is None, process.communicate()[0]
             assert time.monotonic() < deadline, "the moment to interrupt never came"

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from specbench.config.grid import Load
 from specbench.config.model import Workload
-from specbench.workloads.mix import MAX_SEED, build_cell_mix, interleave, load_source
+from specbench.workloads.loading import load_source
+from specbench.workloads.mix import MAX_SEED, build_cell_mix, interleave
 from specbench.workloads.request import CellMix
 from specbench.workloads.request import digest as requests_digest
 from specbench.workloads.requests_file import WorkloadError
@@ -196,8 +197,10 @@ def write(path: Path, *rows: dict[str, Any]) -> None:
 
 def test_load_source_from_a_path(tmp_path: Path) -> None:
     write(tmp_path / "r.jsonl", *({"id": f"r{i}", "category": "ab"[i % 2], "prompt": "x"} for i in range(6)))
-    assert [r.id for r in load_source(workload(source="./r.jsonl"), tmp_path)] == [f"r{i}" for i in range(6)]
-    chosen = load_source(workload(source=str(tmp_path / "r.jsonl"), categories=["b"]), Path("/"))
+    assert [r.id for r in load_source(workload(source="./r.jsonl"), tmp_path).requests] == [
+        f"r{i}" for i in range(6)
+    ]
+    chosen = load_source(workload(source=str(tmp_path / "r.jsonl"), categories=["b"]), Path("/")).requests
     assert [r.id for r in chosen] == ["r1", "r3", "r5"]
 
 
@@ -206,7 +209,7 @@ def test_load_source_from_a_path(tmp_path: Path) -> None:
     [
         ({"source": "quickstrat"}, "no shipped dataset is called 'quickstrat'; did you mean 'quickstart'?"),
         ({"source": "data/mine.jsonl"}, "for a file write ./data/mine.jsonl"),
-        ({"source": "./none.jsonl"}, "none.jsonl: there is no such file"),
+        ({"source": "./none.jsonl"}, "none.jsonl: no such file"),
         (
             {"categories": ["chatt"]},
             "quickstart has no category 'chatt'; did you mean 'chat'?; it has: chat, ",
@@ -223,7 +226,7 @@ def test_load_source_errors(changes: dict[str, Any], message: str, tmp_path: Pat
 
 @pytest.mark.parametrize("name", dataset_names())
 def test_shipped_datasets_make_a_mix(name: str, tmp_path: Path) -> None:
-    rows = load_source(workload(source=name), tmp_path)
+    rows = load_source(workload(source=name), tmp_path).requests
     made = mix(2, rows=rows, source=name)
     assert {r.source for r in made.measured} == {name}
     assert not made.repeats

@@ -13,7 +13,15 @@ from typing import Final
 import numpy as np
 
 from specbench.engines.simulated.costs import Costs, Noise
-from specbench.engines.simulated.lm import Context, Contexts, DraftModel, Floats, LanguageModel, seed_of
+from specbench.engines.simulated.lm import (
+    Context,
+    Contexts,
+    DraftAlone,
+    DraftModel,
+    Floats,
+    LanguageModel,
+    seed_of,
+)
 from specbench.engines.simulated.options import SimOptions, Speculation
 from specbench.engines.simulated.sampling import (
     Probabilities,
@@ -30,10 +38,13 @@ from specbench.engines.simulated.sequence import (
     Sequence,
     Step,
 )
-from specbench.engines.simulated.speculation import VERIFIERS, Drafts, NgramLookup
+from specbench.engines.simulated.speculation import Drafts, NgramLookup
 from specbench.engines.simulated.tokenizer import EOS
+from specbench.engines.simulated.verifiers import VERIFIERS
 
 BLOCK_TOKENS: Final = 16
+
+_LOSSLESS: Final = VERIFIERS["standard"]
 
 
 class EngineCore:
@@ -59,7 +70,7 @@ class EngineCore:
         prefix_caching: bool = True,
     ) -> None:
         sim = sim or SimOptions()
-        self.lm = LanguageModel(seed_of("target", model), sim.mean_output_tokens)
+        self.lm = _model(model, sim)
         self.speculation = speculation
         self.costs: Costs = sim.costs
         self.noise = Noise.of(sim.launch_sd, sim.step_sd, sim.launch_seed)
@@ -228,16 +239,26 @@ class EngineCore:
             drafts = Drafts(none, np.zeros(len(sequences), dtype=np.int64))
         # vLLM schedules no draft beyond the context window.
         np.clip(drafts.lengths, 0, np.maximum(room, 0), out=drafts.lengths)
-        target = distribution(self._rounded(logits), sampling)
+        # A bug of verification is one of speculation: where nothing drafts, nothing goes wrong.
+        verifier = self._verifier if self.speculation is not None else _LOSSLESS
+        target = verifier.law(self._rounded(logits), sampling)
         uniforms = self._uniforms(len(target), sequences)
-        accepted, last = self._verifier.verify(target, drafts, uniforms)
+        accepted, last = verifier.verify(target, drafts, uniforms)
+        counts, stale = accepted + 1, np.zeros(len(sequences), dtype=bool)
+        given = np.concatenate([drafts.tokens, last[None]])
+        given[accepted, np.arange(len(sequences))] = last
+        if self.speculation is not None:
+            counts = verifier.garble(given, counts, target.shape[-1], self._rng)
+        if verifier.stale_share:
+            stale = (accepted < drafts.lengths) & (self._rng.random(len(sequences)) < verifier.stale_share)
         for i, sequence in enumerate(sequences):
             n, drafted = int(accepted[i]), int(drafts.lengths[i])
             if drafted:
                 step.drafting.add(drafted, n)
                 sequence.draft_stats.add(drafted, n)
-            tokens = [*drafts.tokens[:n, i].tolist(), int(last[i])]
-            step.outputs.append(self._emit(sequence, tokens, logits[:, i], first=False))
+            tokens = given[: counts[i], i].tolist()
+            kept_draft = int(drafts.tokens[n, i]) if stale[i] else None
+            step.outputs.append(self._emit(sequence, tokens, logits[:, i], first=False, stale=kept_draft))
 
     def _first_tokens(self, step: Step, sequences: list[Sequence]) -> None:
         """A finished prefill yields exactly one token, never a draft."""
@@ -285,7 +306,8 @@ class EngineCore:
                 tokens[j] = draft_logits.argmax(axis=-1)
             else:
                 proposals.append(distribution(draft_logits, law))
-                tokens[j] = draw(proposals[-1], uniforms[j])
+                argmax = self._verifier.drafts_are_argmax
+                tokens[j] = draft_logits.argmax(axis=-1) if argmax else draw(proposals[-1], uniforms[j])
             contexts = contexts.after(tokens[j])
         logits.append(self.lm.next_logits(contexts))
         drafts = Drafts(tokens, np.full(b, k, dtype=np.int64), np.stack(proposals) if proposals else None)
@@ -305,14 +327,20 @@ class EngineCore:
                 uniforms[:, i] = sequence.rng.random(rows)
         return uniforms
 
-    def _emit(self, sequence: Sequence, tokens: list[int], logits: Floats, *, first: bool) -> Output:
-        """Append tokens up to the first stop; a finished sequence leaves the batch."""
+    def _emit(
+        self, sequence: Sequence, tokens: list[int], logits: Floats, *, first: bool, stale: int | None = None
+    ) -> Output:
+        """Append tokens up to the first stop; a finished sequence leaves the batch.
+
+        Args:
+            stale: what the model reads instead of the last token, by a bug.
+        """
         kept: list[int] = []
         reason: FinishReason | None = None
-        for token in tokens:
+        for place, token in enumerate(tokens, start=1):
             kept.append(token)
             sequence.output.append(token)
-            sequence.context.read(token)
+            sequence.context.read(token if stale is None or place < len(tokens) else stale)
             if sequence.lookup is not None:
                 sequence.lookup.append(token)
             if token == EOS and not sequence.params.ignore_eos:
@@ -325,6 +353,15 @@ class EngineCore:
         wanted = sequence.params.logprobs is not None
         logprobs = log_probabilities(logits[: len(kept)]) if wanted else None
         return Output(sequence, kept, first, reason, logprobs)
+
+
+def _model(name: str, sim: SimOptions) -> LanguageModel:
+    """The model that is served: a target, or a draft by itself."""
+    if sim.draft_of is None:
+        return LanguageModel(seed_of("target", name), sim.mean_output_tokens)
+    target = LanguageModel(seed_of("target", sim.draft_of), sim.mean_output_tokens)
+    draft = DraftModel(target, seed_of("draft", name, sim.draft_of), sim.quality_of(name))
+    return DraftAlone(target, draft)
 
 
 def _sampling_arrays(sequences: list[Sequence]) -> SamplingArrays:

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from specbench import __version__
+from specbench.config.model import Target
 from specbench.engines.base import Description, EngineMissing, Failure, LaunchSpec, Problem
 from specbench.engines.ports import HOST
 from specbench.engines.simulated.options import KNOWN_METHODS, BadSpeculation, Speculation
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import aiohttp
 
     from specbench.config.grid import Arm
-    from specbench.config.model import ArgValue, EngineConfig, Target
+    from specbench.config.model import ArgValue, EngineConfig
     from specbench.observe.counters import EngineCounters
     from specbench.observe.prometheus import Samples
 
@@ -127,6 +128,13 @@ class SimulatedEngine:
             served_model=name,
             speculation_flags=speculation,
         )
+
+    def draft_alone(self, arm: Arm) -> SimulatedEngine:
+        """This engine with an arm's draft as its target."""
+        sim = self._config.args.get("sim")
+        own = {**(sim if isinstance(sim, dict) else {}), "draft_of": self._target.model}
+        config = self._config.model_copy(update={"args": {**self._config.args, "sim": own}})
+        return SimulatedEngine(Target.model_validate({"model": arm.draft}), config)
 
     async def describe(self, session: aiohttp.ClientSession, base_url: str, log: str) -> Description:
         """What runs, from the server's own pages."""

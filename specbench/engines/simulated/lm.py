@@ -246,3 +246,24 @@ class DraftModel:
             noise *= self._noise
             scores += noise
         return self._target.logits(scores, contexts)
+
+
+class DraftAlone(LanguageModel):
+    """A draft served by itself, as if it were a target: what a client asks for the draft's own law.
+
+    Args:
+        target: the model that the draft imitates.
+        draft: the draft.
+    """
+
+    def __init__(self, target: LanguageModel, draft: DraftModel) -> None:
+        self._of = target
+        self._draft = draft
+
+    def scores(self, contexts: Contexts) -> Floats:
+        """Scores [n, V] of the words alone, of the target."""
+        return self._of.scores(contexts)
+
+    def logits(self, scores: Floats, contexts: Contexts) -> Floats:
+        """The draft's logits [n, V] from the target's scores."""
+        return self._draft.logits(scores, contexts)

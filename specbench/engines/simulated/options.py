@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from specbench.engines.simulated.costs import Costs
-from specbench.engines.simulated.speculation import VERIFIERS
+from specbench.engines.simulated.verifiers import VERIFIERS
 
 PROG: Final = "specbench.engines.simulated"
 MAX_K: Final = 128
@@ -62,7 +62,8 @@ class SimOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         kv_tokens: tokens that fit in KV memory without a draft model.
         kv_share_with_draft: what a draft model leaves of them.
         logit_noise: sd of rounding-like noise on the target's logits; breaks near-ties as real kernels do.
-        verifier: how drafts are verified; all but ``standard`` are bugs.
+        draft_of: name of the target that the served model is a draft of; null serves a target.
+        verifier: how drafts are verified; all but ``standard`` and ``block_verification`` are bugs.
     """
 
     costs: Costs = Costs()
@@ -77,6 +78,7 @@ class SimOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kv_share_with_draft: float = 0.85
     logit_noise: float = 0.0
     verifier: str = "standard"
+    draft_of: str | None = None
     faults: Faults = Faults()
 
     def __post_init__(self) -> None:

@@ -7,12 +7,11 @@ Arrays are position-first: K drafts of b sequences are [K, b], the target's K+1 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
-from specbench.engines.simulated.lm import Ints
-from specbench.engines.simulated.sampling import Probabilities, draw
+from specbench.engines.simulated.lm import Floats, Ints
+from specbench.engines.simulated.sampling import Probabilities, SamplingArrays, distribution, draw
 
 
 @dataclass(slots=True)
@@ -33,8 +32,20 @@ class Drafts:
 class Verifier:
     """Lossless speculative sampling (Leviathan et al. 2211.17192, Chen et al. 2302.01318).
 
-    A subclass that changes one of the three steps is a bug that a parity check should find.
+    The wrong verifiers of `verifiers` are subclasses that change one of its steps. Greedy requests come as
+    one-hot targets.
+
+    Attributes:
+        drafts_are_argmax: sampled drafts are replaced by the draft's best token, its probabilities kept.
+        stale_share: share of rejections after which the model goes on as if it had read the rejected draft.
     """
+
+    drafts_are_argmax: bool = False
+    stale_share: float = 0.0
+
+    def law(self, logits: Floats, sampling: SamplingArrays) -> Probabilities:
+        """The target's distributions [..., b, V] as the sampler makes them from logits [..., b, V]."""
+        return distribution(logits, sampling)
 
     def verify(self, target: Probabilities, drafts: Drafts, uniforms: Probabilities) -> tuple[Ints, Ints]:
         """Accepted drafts [b] and the token after them [b].
@@ -51,7 +62,7 @@ class Verifier:
             hit = uniforms[:k] < self.acceptance(target[:k], drafts)
             hit &= np.arange(k)[:, None] < drafts.lengths
             accepted = np.cumprod(hit, axis=0).sum(axis=0)
-        weights = target[accepted, sequences]
+        weights = target[self.last_row(accepted, drafts.lengths), sequences]
         rejected = np.flatnonzero(accepted < drafts.lengths)
         bonus = np.flatnonzero(accepted >= drafts.lengths)
         if len(rejected):
@@ -62,9 +73,13 @@ class Verifier:
             weights[bonus] = self.bonus(weights[bonus])
         return accepted, draw(weights, uniforms[k])
 
+    def last_row(self, accepted: Ints, lengths: Ints) -> Ints:  # noqa: ARG002
+        """Which of the target's K+1 rows the token after the accepted drafts is drawn from, [b]."""
+        return accepted
+
     def acceptance(self, target: Probabilities, drafts: Drafts) -> Probabilities:
         """Chance [K, b] of accepting each draft x: min(1, p(x) / q(x))."""
-        p, q = _chosen(target, drafts)
+        p, q = chosen(target, drafts)
         return np.divide(p, q, out=np.ones_like(p), where=q > p)
 
     def residual(self, p: Probabilities, tokens: Ints, q: Probabilities | None) -> Probabilities:
@@ -83,59 +98,27 @@ class Verifier:
         """Weights [n, V] of the token after an all-accepted (or absent) draft: p itself."""
         return p
 
+    def garble(
+        self,
+        tokens: Ints,  # noqa: ARG002
+        counts: Ints,
+        vocabulary: int,  # noqa: ARG002
+        rng: np.random.Generator,  # noqa: ARG002
+    ) -> Ints:
+        """Last chance to damage what a step gives out: tokens [K+1, b] in place; returns the new counts [b].
 
-def _chosen(target: Probabilities, drafts: Drafts) -> tuple[Probabilities, Probabilities]:
+        A step ends at its first damaged token, so that everything after it is written knowing of it.
+        """
+        return counts
+
+
+def chosen(target: Probabilities, drafts: Drafts) -> tuple[Probabilities, Probabilities]:
+    """p and q [K, b] of the drafted tokens; q is 1 where drafts are certain."""
     index = drafts.tokens[..., None]
     p = np.take_along_axis(target, index, axis=-1)[..., 0]
     if drafts.probabilities is None:
         return p, np.ones_like(p)
     return p, np.take_along_axis(drafts.probabilities, index, axis=-1)[..., 0]
-
-
-class ArgmaxAtTemperature(Verifier):
-    """Bug: drafts are judged as if the request were greedy, whatever its temperature."""
-
-    def acceptance(self, target: Probabilities, drafts: Drafts) -> Probabilities:
-        agrees: Probabilities = (target.argmax(axis=-1) == drafts.tokens).astype(np.float64)
-        return agrees
-
-    def residual(self, p: Probabilities, tokens: Ints, q: Probabilities | None) -> Probabilities:  # noqa: ARG002
-        best = np.zeros_like(p)
-        np.put_along_axis(best, p.argmax(axis=-1)[:, None], 1.0, axis=-1)
-        return best
-
-
-class ResidualNotSubtracted(Verifier):
-    """Bug: a rejected token is replaced by a draw from p, not from (p - q)+."""
-
-    def residual(self, p: Probabilities, tokens: Ints, q: Probabilities | None) -> Probabilities:  # noqa: ARG002
-        return p
-
-
-class LenientAcceptance(Verifier):
-    """Bug: drafts are accepted with min(1, p / (0.8 q))."""
-
-    def acceptance(self, target: Probabilities, drafts: Drafts) -> Probabilities:
-        p, q = _chosen(target, drafts)
-        return np.divide(p, 0.8 * q, out=np.ones_like(p), where=0.8 * q > p)
-
-
-class GreedyBonus(Verifier):
-    """Bug: the token after an all-accepted draft is the most likely one, whatever the temperature."""
-
-    def bonus(self, p: Probabilities) -> Probabilities:
-        best = np.zeros_like(p)
-        np.put_along_axis(best, p.argmax(axis=-1)[:, None], 1.0, axis=-1)
-        return best
-
-
-VERIFIERS: Final[dict[str, Verifier]] = {
-    "standard": Verifier(),
-    "argmax_at_temperature": ArgmaxAtTemperature(),
-    "residual_not_subtracted": ResidualNotSubtracted(),
-    "lenient_acceptance": LenientAcceptance(),
-    "greedy_bonus": GreedyBonus(),
-}
 
 
 class NgramLookup:

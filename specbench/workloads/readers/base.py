@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from specbench.workloads.readers.container import Kind
-from specbench.workloads.readers.record import Record
+from specbench.workloads.readers.errors import BadRow
+from specbench.workloads.readers.record import Record, shown
 from specbench.workloads.source_request import ReadReport, Source, SourceRequest
 
 
@@ -63,8 +64,26 @@ PARQUET: frozenset[Kind] = frozenset({"parquet"})
 TEXT: frozenset[Kind] = frozenset({"text"})
 
 
+def text_source(value: Any) -> str:
+    """``recorded``, ``matched:<corpus>`` or ``filler:<kind>``: filler must stay filler, whatever reads it.
+
+    Raises:
+        BadRow: something else.
+    """
+    kind, _, detail = value.partition(":") if isinstance(value, str) else ("", "", "")
+    if value != "recorded" and not (kind in {"matched", "filler"} and detail):
+        raise BadRow(f"text_source must be recorded, matched:<corpus> or filler:<kind>, got {shown(value)}")
+    return str(value)
+
+
 def request(record: Record, *, id: str | None = None, **fields: Any) -> SourceRequest:  # noqa: A002
-    """A request of this row; without an id of its own it is named by its line or record number."""
+    """A request of this row; without an id of its own it is named by its line or record number.
+
+    Raises:
+        BadRow: the row says where its text comes from, in words that specbench does not know.
+    """
+    if "shape" not in fields and (said := record.value("text_source")) is not None:
+        fields["text_source"] = text_source(said)
     return SourceRequest(
         id=id if id is not None else str(record.number),
         source=Source(file=record.file, line=record.number, id=id),

@@ -9,6 +9,7 @@ from specbench.workloads.readers.base import request
 from specbench.workloads.readers.chat import answer_text, messages, output_cap, sampling, split_answer, tools
 from specbench.workloads.readers.errors import BadRow, Drop
 from specbench.workloads.readers.prompts import ANSWER_NAMES, ID_NAMES, OUTPUT_NAMES, SESSION_NAMES, arrive
+from specbench.workloads.readers.prompts import parse as parse_prompt
 from specbench.workloads.readers.record import Record, kind
 from specbench.workloads.source_request import SourceRequest
 
@@ -21,8 +22,10 @@ def matches(row: Mapping[str, Any]) -> bool:
 
 def parse(record: Record) -> SourceRequest:
     """A chat request; see `RowReader.parse`."""
-    arrive(record)
     body: Any = record.data
+    if _chat_name(body) is None and isinstance(record.value("prompt"), str):
+        return parse_prompt(record)  # files may hold both kinds of row
+    arrive(record)
     if _chat_name(body) is None:
         body = record.value("request")
         if not isinstance(body, Mapping) or _chat_name(body) is None:

@@ -87,6 +87,9 @@ def parse(record: Record) -> SourceRequest:
         return request(record, id=record.ident(*ID_NAMES), messages=sent, **settings(record, reference))
     if isinstance(value, list) and value and all(isinstance(item, int) for item in value):
         raise Drop("token_ids_prompt")
+    if value is None and isinstance(record.value("messages"), list):  # files may hold both kinds of row
+        sent, reference = split_answer(messages(record.data["messages"]))
+        return request(record, id=record.ident(*ID_NAMES), messages=sent, **settings(record, reference))
     if value is not None and not isinstance(value, str):
         raise BadRow(f"{name} must be a string, got {kind(value)}")
     if not any(n in record.data for n in PROMPT_NAMES):

@@ -13,7 +13,6 @@ from specbench.engines.simulated.lm import Contexts, DraftModel, seed_of
 from specbench.engines.simulated.options import SimOptions, Speculation
 from specbench.engines.simulated.sampling import log_probabilities
 from specbench.engines.simulated.sequence import SamplingParams
-from specbench.engines.simulated.speculation import VERIFIERS
 from specbench.engines.simulated.tokenizer import encode
 
 DRAFT = Speculation("draft_model", 4, model="sim/draft")
@@ -128,7 +127,33 @@ def test_sampled_text_has_the_targets_law(speculation: Speculation | None) -> No
     assert score_test(speculation).max() < ALARM_Z
 
 
-@pytest.mark.parametrize("bug", sorted(VERIFIERS.keys() - {"standard"}))
+def test_a_draft_served_alone_says_what_it_would_draft() -> None:
+    """Its greedy continuation is what a target of the same name accepts or rejects first."""
+    sim = SimOptions(draft_of="sim/target")
+    alone = EngineCore("sim/draft", sim=sim)
+    target = EngineCore()
+    draft = DraftModel(target.lm, seed_of("draft", "sim/draft", "sim/target"), 0.97)
+    text = encode("tell me about number")
+    contexts = Contexts.before_each(text)
+    np.testing.assert_array_equal(
+        alone.lm.score_prompt(text), draft.logits(target.lm.scores(contexts), contexts)
+    )
+    assert (alone.lm.score_prompt(text) != target.lm.score_prompt(text)).any()
+
+
+def test_block_verification_has_the_targets_law() -> None:
+    assert score_test(PROBABILISTIC, "block_verification").max() < ALARM_Z
+
+
+COARSE_BUGS = [
+    *("typical_acceptance", "argmax_at_temperature", "greedy_draft_as_sampled", "residual_not_subtracted"),
+    *("lenient_acceptance", "lenient_acceptance_half", "greedy_bonus", "shifted_bonus", "top_p_applied"),
+    *("position_off_by_one", "stale_kv_5", "random_token_1e-2"),
+]
+"""Bugs that eight thousand tokens show; the study in benchmarks/parity measures the finer ones."""
+
+
+@pytest.mark.parametrize("bug", COARSE_BUGS)
 def test_the_same_test_finds_a_wrong_verifier(bug: str) -> None:
     assert score_test(PROBABILISTIC, bug).max() > ALARM_Z
 

@@ -7,7 +7,8 @@ import pytest
 from scipy import stats
 
 from specbench.engines.simulated.sampling import Probabilities, draw
-from specbench.engines.simulated.speculation import VERIFIERS, Drafts, NgramLookup
+from specbench.engines.simulated.speculation import Drafts, NgramLookup
+from specbench.engines.simulated.verifiers import LOSSLESS, VERIFIERS
 
 N = 40_000
 V = 6
@@ -52,23 +53,44 @@ def chi_square(tokens: np.ndarray, law: Probabilities) -> float:
     return float(stats.chisquare(seen, law * seen.sum()).pvalue)
 
 
+@pytest.mark.parametrize("verifier", LOSSLESS)
 @pytest.mark.parametrize("certain", [False, True])
 @pytest.mark.parametrize("seed", [5, 6, 7])
-def test_standard_verification_keeps_the_law(certain: bool, seed: int) -> None:
-    first, second = two_tokens("standard", certain=certain, seed=seed)
+def test_lossless_verification_keeps_the_law(verifier: str, certain: bool, seed: int) -> None:
+    first, second = two_tokens(verifier, certain=certain, seed=seed)
     assert first.min() > ALARM
     assert second.size
     assert second.min() > ALARM
 
 
-@pytest.mark.parametrize("bug", ["argmax_at_temperature", "residual_not_subtracted", "lenient_acceptance"])
+def test_block_verification_accepts_more() -> None:
+    rng = np.random.default_rng(9)
+    k, n = 4, 5_000
+    p, q = rng.dirichlet(np.full(V, 0.8), size=(k + 1)), rng.dirichlet(np.full(V, 0.8), size=k)
+    tokens = np.stack([draw(np.repeat(q[j : j + 1], n, axis=0), rng.random(n)) for j in range(k)])
+    target, proposals = (np.repeat(x[:, None], n, axis=1) for x in (p, q))
+    drafts = Drafts(tokens, np.full(n, k), proposals)
+    uniforms = rng.random((k + 1, n))
+    one_by_one, _ = VERIFIERS["standard"].verify(target, drafts, uniforms)
+    together, _ = VERIFIERS["block_verification"].verify(target, drafts, uniforms)
+    assert together.mean() > one_by_one.mean()
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        *("argmax_at_temperature", "residual_not_subtracted", "lenient_acceptance", "typical_acceptance"),
+        *("lenient_acceptance_half", "position_off_by_one"),
+    ],
+)
 def test_bugs_of_acceptance_break_the_law_of_the_first_token(bug: str) -> None:
     first, _ = two_tokens(bug, certain=False)
     assert first.min() < ALARM
 
 
-def test_bug_of_the_bonus_breaks_the_law_of_the_token_after_the_draft() -> None:
-    first, second = two_tokens("greedy_bonus", certain=False)
+@pytest.mark.parametrize("bug", ["greedy_bonus", "cool_bonus", "shifted_bonus"])
+def test_bugs_of_the_bonus_break_the_law_of_the_token_after_the_draft(bug: str) -> None:
+    first, second = two_tokens(bug, certain=False)
     assert first.min() > ALARM
     assert second.min() < ALARM
 
@@ -79,6 +101,31 @@ def test_greedy_is_a_match_of_best_tokens() -> None:
     accepted, last = VERIFIERS["standard"].verify(target, drafts, np.full((3, 2), 0.99))
     assert accepted.tolist() == [2, 1]
     assert last.tolist() == [4, 3]
+
+
+@pytest.mark.parametrize("verifier", sorted(VERIFIERS))
+def test_every_verifier_serves_mixed_steps(verifier: str) -> None:
+    """Sequences with and without drafts in one step, greedy and sampled."""
+    rng = np.random.default_rng(3)
+    target = np.concatenate(
+        [rng.dirichlet(np.ones(V), size=(3, 2)), np.eye(V)[rng.integers(V, size=(3, 1))]], 1
+    )
+    drafts = Drafts(rng.integers(V, size=(2, 3)), np.array([2, 0, 1]))
+    accepted, last = VERIFIERS[verifier].verify(target, drafts, rng.random((3, 3)))
+    assert (accepted <= drafts.lengths).all()
+    assert ((last >= 0) & (last < V)).all()
+
+
+def test_damage_ends_a_step_at_the_damaged_token() -> None:
+    rng = np.random.default_rng(4)
+    tokens, counts = np.full((5, 20_000), 50), np.full(20_000, 4)
+    new = VERIFIERS["random_token_1e-2"].garble(tokens, counts, 40, rng)
+    hit = new < 4
+    changed = tokens[new - 1, np.arange(20_000)] != 50
+    assert (changed | ~hit).all()
+    assert changed.mean() == pytest.approx(1 - 0.99**4, abs=0.01)
+    assert (tokens[4] == 50).all()
+    assert VERIFIERS["standard"].garble(tokens, counts, 40, rng) is counts
 
 
 def test_sequences_without_a_draft_get_one_token() -> None:

@@ -1,0 +1,212 @@
+"""The parity check against running engines: what is asked of them, and what comes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiohttp
+import numpy as np
+import pytest
+
+from specbench.engines.simulated.lm import LanguageModel, seed_of
+from specbench.engines.simulated.sampling import log_probabilities
+from specbench.engines.simulated.tokenizer import encode
+from specbench.parity.data import Role, from_table
+from specbench.runs.parity import ParityResult
+from specbench.runs.rundir import RunDir
+from specbench.sweep.scoring import (
+    ParityError,
+    Target,
+    generate,
+    prompt_token_ids,
+    read_scores,
+    score,
+)
+from specbench.workloads.request import Request
+from tests.engines.simulated.servers import DRAFT_MODEL, launched
+from tests.sweep.conftest import Bench, measure
+
+T = TypeVar("T")
+
+
+def ask(url: str, work: Callable[[Target], Awaitable[T]]) -> T:
+    async def main() -> T:
+        async with aiohttp.ClientSession() as session:
+            return await work(Target(session, url, "target"))
+
+    return asyncio.run(main())
+
+
+def request(**changes: Any) -> Request:
+    return Request(id="r", category="chat", max_tokens=8, **changes)
+
+
+def test_scores_are_the_models_own(tmp_path: Path) -> None:
+    prompt, output = encode("tell me about numbers"), encode("one two three four five")
+    with launched(tmp_path) as server:
+        found = ask(server.url, lambda t: score(t.session, t.base_url, t.model, prompt, output))
+    model = LanguageModel(seed_of("target", "sim/target"))
+    rows = log_probabilities(model.score_prompt([*prompt, *output]))[len(prompt) - 1 :]
+    ids = np.array(output)
+    np.testing.assert_allclose(found.logprobs, rows[np.arange(len(ids)), ids], rtol=1e-5)
+    np.testing.assert_array_equal(found.ranks, (rows > rows[np.arange(len(ids)), ids][:, None]).sum(1) + 1)
+    np.testing.assert_array_equal(found.top_ids, np.argsort(-rows, axis=1, kind="stable")[:, :20])
+    assert (np.diff(found.top_logprobs, axis=1) <= 0).all()
+
+
+def test_outputs_come_as_ids_in_steps(tmp_path: Path) -> None:
+    with launched(tmp_path, speculation=DRAFT_MODEL) as server:
+        chat = request(messages=({"role": "user", "content": "tell me about numbers"},))
+        ids = ask(server.url, lambda t: prompt_token_ids(t, chat))
+        text = ask(server.url, lambda t: prompt_token_ids(t, request(prompt="tell me")))
+        out = ask(server.url, lambda t: generate(t, ids, max_tokens=40, temperature=0.0))
+        again = ask(server.url, lambda t: generate(t, ids, max_tokens=40, temperature=0.0))
+    assert list(text) == encode("tell me")
+    assert len(ids) > 3
+    assert out == again
+    assert sum(out.chunk_tokens) == len(out.token_ids) <= 40
+    assert out.chunk_tokens[0] == 1
+    assert 1 < max(out.chunk_tokens) <= 5
+
+
+def test_a_refusal_says_what_the_server_said(tmp_path: Path) -> None:
+    with launched(tmp_path) as server:
+        too_long = [5] * 3000
+        with pytest.raises(ParityError, match=r"HTTP 400 from /v1/completions: .*maximum context length"):
+            ask(server.url, lambda t: generate(t, too_long, max_tokens=40, temperature=0.0))
+        with pytest.raises(ParityError, match="HTTP 400"):
+            ask(server.url, lambda t: score(t.session, t.base_url, t.model, too_long, [1]))
+
+
+ROW = {
+    "7": {"logprob": -0.5, "rank": 1},
+    "8": {"logprob": -1.5, "rank": 2},
+    "9": {"logprob": None, "rank": 300},
+}
+
+
+def test_prompt_logprobs_as_vllm_writes_them() -> None:
+    found = read_scores([None, ROW, ROW], prompt_tokens=1, output_ids=[9, 7], top=2)
+    assert found.logprobs.tolist() == [-np.inf, -0.5]
+    assert found.ranks.tolist() == [300, 1]
+    assert found.top_ids.tolist() == [[7, 8], [7, 8]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        (None, "the answer has None"),
+        ([None, ROW], "the answer has 2"),
+        ([None, ROW, {}], "no score for token 7"),
+        ([None, ROW, {"7": {"logprob": -0.5}}], "raise the engine's max-logprobs"),
+        ([None, ROW, None], "no score for token 7"),
+    ],
+)
+def test_answers_without_scores_are_refused(rows: Any, says: str) -> None:
+    with pytest.raises(ParityError, match=says):
+        read_scores(rows, prompt_tokens=1, output_ids=[8, 7], top=2)
+
+
+GOOD = {
+    "method": "draft_model",
+    "draft": "sim-draft",
+    "k": 3,
+    "name": "good",
+    "settings": {"draft_sample_method": "probabilistic"},
+}
+BAD = {**GOOD, "name": "bad", "args": {"sim": {"verifier": "argmax_at_temperature"}}}
+SLY = {**GOOD, "name": "sly", "args": {"sim": {"verifier": "residual_not_subtracted"}}}
+"""Keeps the likelihood of the text: only the draft's own law shows it."""
+SMALL = {"tier": "smoke", "prompts": 16, "tokens": 64}
+
+
+def write(bench: Bench, **changes: Any) -> None:
+    bench.write(
+        sim={"time_scale": 0},
+        arms=[GOOD, SLY],
+        workload={"source": "chat", "requests_per_slot": 6, "min_requests": 6, "max_output_tokens": 16},
+        measure=measure(rounds=1),
+        parity=SMALL,
+        **changes,
+    )
+
+
+def test_parity_command_finds_the_changed_arm(bench: Bench) -> None:
+    write(bench)
+    done = bench.run("parity", str(bench.config))
+    assert done.returncode == 11, done.stdout + done.stderr
+    assert "sly-k3: FAIL: " in done.stdout
+    assert re.search(r"sly-k3: FAIL: .*sampled, S[35]", done.stdout), done.stdout
+    assert "good-k3: INCONCLUSIVE" in done.stdout  # so few tokens cannot show equivalence
+    (folder,) = (bench.folder / "runs").iterdir()
+    run = RunDir.open(folder)
+    outputs = {name: from_table(table) for name, table in run.parity_outputs(scored=True).items()}
+    assert set(outputs) == {
+        f"{name}{scorer}"
+        for name in (
+            *("A-baseline-c1", "A2-baseline-c2"),
+            *("S-good-k3-c1", "S-good-k3-c2", "S-sly-k3-c1", "S-sly-k3-c2"),
+        )
+        for scorer in ("", "@sim-draft-effb4c")
+    }
+    assert run.parity_outputs(scored=False) == {}
+    base, sly = outputs["A-baseline-c1"], outputs["S-sly-k3-c2"]
+    assert {s.role for s in base} == {Role.A}
+    assert [s.prompt_ids.tolist() for s in base] == [s.prompt_ids.tolist() for s in sly]
+    greedy = [(a, b) for a, b in zip(base, sly, strict=True) if a.greedy]
+    assert len(greedy) == 16
+    assert all(a.output_ids.tolist() == b.output_ids.tolist() for a, b in greedy)
+    # The launches share a seed, and yet are samples of their own (a short answer may come twice).
+    samples = [
+        [s.output_ids.tolist() for s in outputs[name] if not s.greedy]
+        for name in ("A-baseline-c1", "A2-baseline-c2", "S-good-k3-c1", "S-good-k3-c2")
+    ]
+    assert sum(len({tuple(texts[i]) for texts in samples}) == 4 for i in range(16)) >= 10
+    assert all(s.logprobs.max() <= 0 and s.top_ids.shape[1] == 20 for s in sly)
+    assert any(s.positions is not None and s.positions.max() == 3 for s in sly)
+
+    before = (folder / "parity" / "result.json").read_bytes()
+    again = bench.run("parity", str(folder))
+    assert again.returncode == 11
+    assert (folder / "parity" / "result.json").read_bytes() == before
+    stored = json.loads(before)
+    assert stored["schema"] == ParityResult.__struct_defaults__[0] == "specbench.parity-result/1"
+
+    report = bench.run("report", str(folder), "--out", str(bench.folder / "again"))
+    assert report.returncode == 0, report.stderr
+    assert "sly-k3: FAIL" in json.loads((bench.folder / "again" / "result.json").read_text())["parity"]
+
+
+def test_a_sweep_checks_parity_after_its_cells(bench: Bench) -> None:
+    bench.write(
+        sim={"time_scale": 0.02},
+        arms=[BAD],
+        workload={"source": "chat", "requests_per_slot": 6, "min_requests": 6, "max_output_tokens": 16},
+        measure=measure(rounds=1),
+        parity=SMALL,
+    )
+    done = bench.sweep("--gate")
+    assert done.returncode == 11, done.stdout + done.stderr
+    assert "Speculation changes the output" in done.stdout
+    events = bench.events()
+    assert events.index("parity_collected") > events.index("cell_ok")
+    assert events[-1] == "sweep_finished"
+    assert [x.arm for x in bench.the_run().launches()].count("baseline") == 2  # one of them only scores
+    resumed = bench.sweep("--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert bench.events().count("parity_scored") == events.count("parity_scored")
+
+
+def test_unknown_tier_and_runs_without_parity_are_refused(bench: Bench) -> None:
+    write(bench)
+    wrong = bench.run("parity", str(bench.config), "--tier", "huge")
+    assert wrong.returncode == 2
+    assert "choose one of smoke, gate, nightly" in wrong.stderr
+    missing = bench.run("parity", str(bench.folder))
+    assert missing.returncode == 2
+    assert "not a run directory" in missing.stderr
