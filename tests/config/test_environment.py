@@ -44,7 +44,11 @@ def test_escape_is_undone_by_substitute(text: str) -> None:
     assert substitute(escape(text), {"A": "x"}) == (text, {})
 
 
-@given(st.text(min_size=4, max_size=20).filter(lambda s: not s[0].isdigit() and s.isprintable()))
+@given(
+    st.text(st.characters(exclude_categories=("C", "Z")), min_size=4, max_size=20).filter(
+        lambda s: not s[0].isdigit()
+    )
+)
 def test_redact_finds_escaped_forms(secret: str) -> None:
     if secret.lower() in {"true", "false"} or secret in "<>***" or set(secret) <= set("*"):
         return
