@@ -38,6 +38,15 @@ CASES = [
     ("adaptive_steps", 1, F.BAD_SPECULATION, "cannot start from 4 steps", "1, 3, 5, 7", "candidate_steps"),
     ("attention_backend", 1, F.MISSING_PACKAGE, "flashinfer_python 0.7.2", "attention-backend", "minimum"),
     ("no_draft_eagle", -9, F.BAD_SPECULATION, "do not fit this method", "made for this", "AttributeError"),
+    ("eagle3_plain", -9, F.BAD_SPECULATION, "do not fit this method", "no draft model", "hot_token_id"),
+    (
+        "vocabulary",
+        -9,
+        F.VOCABULARY,
+        "32000 tokens in its vocabulary, the target 49152",
+        "family",
+        "STANDALONE",
+    ),
     ("port_in_use", -9, F.PORT_IN_USE, "has the engine's port", "Run again", "address already in use"),
     ("scheduler_killed", -9, F.KILLED, "A process of the engine", "out of memory", "exit code -9"),
 ]

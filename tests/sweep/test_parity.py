@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -120,8 +119,9 @@ GOOD = {
     "settings": {"draft_sample_method": "probabilistic"},
 }
 BAD = {**GOOD, "name": "bad", "args": {"sim": {"verifier": "argmax_at_temperature"}}}
-SLY = {**GOOD, "name": "sly", "args": {"sim": {"verifier": "residual_not_subtracted"}}}
-"""Keeps the likelihood of the text: only the draft's own law shows it."""
+# A bug that a few thousand tokens cannot miss, whatever batches the timing makes of them; how small a bug
+# each test sees is tests/parity's question, on seeded samples.
+SLY = {**GOOD, "name": "sly", "args": {"sim": {"verifier": "argmax_at_temperature"}}}
 SMALL = {"tier": "smoke", "prompts": 16, "tokens": 64}
 
 
@@ -141,7 +141,11 @@ def test_parity_command_finds_the_changed_arm(bench: Bench) -> None:
     done = bench.run("parity", str(bench.config))
     assert done.returncode == 11, done.stdout + done.stderr
     assert "sly-k3: FAIL: " in done.stdout
-    assert re.search(r"sly-k3: FAIL: .*sampled, S[35]", done.stdout), done.stdout
+    told = done.stdout[done.stdout.index("sly-k3: FAIL: ") :]
+    assert (
+        "sampled, S5 at c1: scores along the draft's own direction" in told
+    )  # so the draft was served and scored
+    assert "sampled, S3 at c2" in told
     assert "good-k3: INCONCLUSIVE" in done.stdout  # so few tokens cannot show equivalence
     (folder,) = (bench.folder / "runs").iterdir()
     run = RunDir.open(folder)
