@@ -14,8 +14,8 @@ from specbench.cli.preview import Preview, make_preview
 from specbench.config.source import ConfigError, LoadedConfig, load_config
 from specbench.engines.base import EngineMissing
 from specbench.engines.checkpoint import read_checkpoint
+from specbench.engines.flags import normal_name
 from specbench.engines.registry import make_engine
-from specbench.engines.vllm_dialect import normal_name
 from specbench.engines.vllm_problems import max_model_len
 from specbench.observe.client import OpenFileLimitError, require_open_files, require_ports
 from specbench.observe.host import GIB, nvidia_gpus

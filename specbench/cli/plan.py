@@ -105,11 +105,11 @@ def show_plan(preview: Preview, console: Console) -> None:
     if preview.missing:
         console.print(Text(f"The engine cannot run here: {preview.missing}", style="yellow"))
     launches = len(plan.launches)
-    cells = launches * len(plan.loads)
+    cells = sum(len(launch.cells) for launch in plan.launches)
     if plan.adaptive is None:
         console.print(
-            f"{len(plan.arms)} arms x {len(plan.rounds)} rounds = {launches} launches, "
-            f"x {len(plan.loads)} loads = {cells} cells; about {_about(plan.estimate_s)}"
+            f"{len(plan.arms)} arms x {len(plan.rounds)} rounds x {len(plan.loads)} loads = {cells} cells "
+            f"in {launches} launches; about {_about(plan.estimate_s)}"
         )
     else:
         console.print(_adaptive_text(plan.adaptive, len(plan.arms)), soft_wrap=True)
@@ -178,13 +178,21 @@ def _show_loads(preview: Preview, console: Console) -> None:
 
 def _show_order(preview: Preview, console: Console) -> None:
     _heading(console, "Order")
+    learners = preview.plan.learners
     for round_ in preview.plan.rounds:
-        loads = ", ".join(cell.load.id for cell in round_.launches[0].cells)
+        loads = ", ".join(dict.fromkeys(c.load.id for x in round_.launches for c in x.cells))
         console.print(
             f"round {round_.number} (about {_about(round_.estimate_s)}; loads {loads})", soft_wrap=True
         )
         for launch in round_.launches:
-            console.print(f"  {launch.number:>3}  {launch.arm.id}", soft_wrap=True)
+            alone = f", only {launch.cells[0].load.id}" if launch.arm.id in learners else ""
+            console.print(f"  {launch.number:>3}  {launch.arm.id}{alone}", soft_wrap=True)
+    if learners:
+        console.print(
+            f"{', '.join(sorted(learners))} drafts from every answer that it gave and cannot be made to "
+            "forget: each of its cells has a launch of its own.",
+            soft_wrap=True,
+        )
 
 
 def _show_time(preview: Preview, console: Console) -> None:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from specbench.cli.errors import CliError
-from specbench.config.grid import Arm
+from specbench.config.grid import Arm, expand_arms
 from specbench.config.plan import Plan, make_plan
 from specbench.config.source import LoadedConfig
-from specbench.engines.base import Engine, EngineMissing
+from specbench.engines.base import Engine, EngineMissing, memory
 from specbench.engines.registry import UnknownEngine, make_engine
 from specbench.workloads.build import build_workload
 from specbench.workloads.loading import SourceAccount
@@ -81,7 +81,8 @@ def make_preview(loaded: LoadedConfig) -> Preview:
         raise CliError(f"{loaded.where('engine.kind')}: {error}") from None
     try:
         workload = build_workload(config, loaded.base_dir)
-        plan = make_plan(config, workload.trace)
+        learners = {a.id for a in expand_arms(config) if memory(engines[a.engine], a) == "always"}
+        plan = make_plan(config, workload.trace, learners)
     except WorkloadError as error:
         raise CliError(_placed(loaded, error)) from None
     shown, missing = [], []

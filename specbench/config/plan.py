@@ -16,7 +16,7 @@ import hashlib
 import itertools
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -100,6 +100,8 @@ class Plan:
         startup_basis, speed_basis: where the estimate comes from.
         estimate_s: of all rounds, whatever the time budget; of an adaptive sweep, of the most there may be.
         rounds_in_budget: rounds that fit ``measure.time_budget`` by this estimate; null without one.
+        learners: ids of arms that draft from what they served before: each of their cells gets a launch of
+            its own, so that no cell is measured on what an earlier one taught.
     """
 
     arms: tuple[Arm, ...]
@@ -110,6 +112,7 @@ class Plan:
     estimate_s: float
     rounds_in_budget: int | None
     adaptive: AdaptivePlan | None = None
+    learners: frozenset[str] = frozenset()
 
     @property
     def launches(self) -> tuple[LaunchPlan, ...]:
@@ -120,7 +123,8 @@ class Plan:
     def cells_per_launch(self) -> tuple[CellPlan, ...]:
         """The cells of any launch, in the order of the config's loads."""
         order = {load.id: i for i, load in enumerate(self.loads)}
-        return tuple(sorted(self.rounds[0].launches[0].cells, key=lambda cell: order[cell.load.id]))
+        cells = {c.load.id: c for launch in self.rounds[0].launches for c in launch.cells}
+        return tuple(sorted(cells.values(), key=lambda cell: order[cell.load.id]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +135,12 @@ class TraceExtent:
     seconds: float
 
 
-def make_plan(config: Config, trace: TraceExtent | None = None) -> Plan:
+def make_plan(config: Config, trace: TraceExtent | None = None, learners: Collection[str] = ()) -> Plan:
     """Plan every round of a sweep.
 
     Args:
         trace: size of the replay, when ``loads.trace`` is set; zero requests are planned without it.
+        learners: ids of the arms that draft from what they served before.
 
     Raises:
         GridError: two arms cannot be told apart.
@@ -144,25 +149,29 @@ def make_plan(config: Config, trace: TraceExtent | None = None) -> Plan:
     expect, measure = config.measure.expect, config.measure
     startup_s = expect.startup or ROUGH_STARTUP_S
     cells = {load.id: _cell(config, load, trace) for load in loads}
-    launch_s = startup_s + sum(cell.estimate_s for cell in cells.values())
+    cells_s = sum(cell.estimate_s for cell in cells.values())
+    arm_s = {a.id: cells_s + startup_s * (len(loads) if a.id in learners else 1) for a in arms}
     adaptive = None
     count = measure.rounds
     if measure.strategy == "adaptive":
         explore = EXPLORE_ROUNDS if sum(not a.is_baseline for a in arms) > 1 else 0
         count = explore or measure.looks[0]
-        explore_s = launch_s * len(arms) * explore
+        explore_s = sum(arm_s.values()) * explore
+        # The baseline and the arm that will be confirmed: which one is not known yet.
+        speculative = [arm_s[a.id] for a in arms if not a.is_baseline] or [0.0]
+        base_s = arm_s[arms[0].id]
         adaptive = AdaptivePlan(
             explore_rounds=explore,
             least_confirming=measure.looks[0],
             most_confirming=measure.most_confirming,
-            least_s=explore_s + 2 * launch_s * measure.looks[0],
-            most_s=explore_s + 2 * launch_s * measure.most_confirming,
+            least_s=explore_s + (base_s + min(speculative)) * measure.looks[0],
+            most_s=explore_s + (base_s + max(speculative)) * measure.most_confirming,
         )
     rounds: list[RoundPlan] = []
     number = 0
     for n in range(1, count + 1):
-        rounds.append(_round(n, number, arms, loads, cells, startup_s, launch_s, measure.order_seed))
-        number += len(arms)
+        rounds.append(_round(n, number, arms, loads, cells, startup_s, learners, measure.order_seed))
+        number += len(rounds[-1].launches)
     budget = config.measure.time_budget
     return Plan(
         arms=arms,
@@ -170,11 +179,12 @@ def make_plan(config: Config, trace: TraceExtent | None = None) -> Plan:
         rounds=tuple(rounds),
         startup_basis=GIVEN if expect.startup else ROUGH,
         speed_basis=GIVEN if expect.tokens_per_s else ROUGH,
-        estimate_s=launch_s * number if adaptive is None else adaptive.most_s,
+        estimate_s=sum(r.estimate_s for r in rounds) if adaptive is None else adaptive.most_s,
         adaptive=adaptive,
         rounds_in_budget=None
         if budget is None or adaptive is not None
-        else min(config.measure.rounds, int(budget // (launch_s * len(arms)))),
+        else min(config.measure.rounds, int(budget // sum(arm_s.values()))),
+        learners=frozenset(learners),
     )
 
 
@@ -186,27 +196,32 @@ def further_round(plan: Plan, number: int, first_launch: int, arms: Sequence[Arm
         arms: the baseline and the arms that run in it.
     """
     cells = {cell.load.id: cell for cell in plan.cells_per_launch}
-    some = plan.rounds[0].launches[0]
-    return _round(number, first_launch - 1, arms, plan.loads, cells, some.startup_s, some.estimate_s, seed)
+    startup_s = plan.rounds[0].launches[0].startup_s
+    return _round(number, first_launch - 1, arms, plan.loads, cells, startup_s, plan.learners, seed)
 
 
 def _round(
     number: int, launches_before: int, arms: Sequence[Arm], loads: Sequence[Load],
-    cells: Mapping[str, CellPlan], startup_s: float, launch_s: float, seed: int,
+    cells: Mapping[str, CellPlan], startup_s: float, learners: Collection[str], seed: int,
 ) -> RoundPlan:  # fmt: skip
-    ordered = load_order(loads, number, seed)
+    ordered = tuple(cells[load.id] for load in load_order(loads, number, seed))
+    lives = [
+        (arm, part)
+        for arm in arm_order(arms, number, seed)
+        for part in ([(cell,) for cell in ordered] if arm.id in learners else [ordered])
+    ]
     launches = tuple(
         LaunchPlan(
             number=launches_before + i,
             round=number,
             arm=arm,
-            cells=tuple(cells[load.id] for load in ordered),
+            cells=part,
             startup_s=startup_s,
-            estimate_s=launch_s,
+            estimate_s=startup_s + sum(cell.estimate_s for cell in part),
         )
-        for i, arm in enumerate(arm_order(arms, number, seed), start=1)
+        for i, (arm, part) in enumerate(lives, start=1)
     )
-    return RoundPlan(number, launches, launch_s * len(launches))
+    return RoundPlan(number, launches, sum(launch.estimate_s for launch in launches))
 
 
 def arm_order(arms: Sequence[Arm], round_number: int, seed: int) -> tuple[Arm, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import aiohttp
@@ -44,6 +44,7 @@ class LaunchSpec:
         local: whether the server runs as a child of this command; false behind docker, ssh and the like,
             where the owner of the port cannot be seen.
         extra_body: keys that every request to this server must have in its body.
+        extra_chat: keys that chat requests must have besides.
         attached: the server runs already: nothing is started, and nothing is stopped.
         headers: sent with every request (keys included; never stored).
         ca: PEM file of the authority that signed the server's certificate; the system's if null.
@@ -58,6 +59,7 @@ class LaunchSpec:
     speculation_flags: tuple[str, ...] = ()
     local: bool = True
     extra_body: dict[str, Any] = field(default_factory=dict)
+    extra_chat: dict[str, Any] = field(default_factory=dict)
     attached: bool = False
     headers: dict[str, str] = field(default_factory=dict, repr=False)
     ca: str | None = None
@@ -152,12 +154,17 @@ class Engine(Protocol):
         """Find the root cause in the log of a launch that failed or died."""
 
 
+Memory = Literal["none", "until_reset", "always"]
+"""How long a drafter keeps what it saw of earlier requests: not at all, until the prefix cache is reset, or as
+long as its engine lives. Replaying the same prompts to one that remembers flatters it."""
+
+
 @runtime_checkable
 class Learning(Protocol):
     """An engine some of whose methods draft from what they served before."""
 
-    def learns(self, arm: Arm) -> bool:
-        """Whether replaying the same prompts to this arm flatters it, even after a cache reset."""
+    def memory(self, arm: Arm) -> Memory:
+        """How long this arm's drafter remembers."""
 
 
 @runtime_checkable
@@ -176,9 +183,9 @@ class DraftServing(Protocol):
         """The same engine with the draft as its target; ``arm.draft`` is set."""
 
 
-def learns(engine: Engine, arm: Arm) -> bool:
-    """Whether an arm learns from the requests of earlier cells of the same launch; False unless told."""
-    return isinstance(engine, Learning) and engine.learns(arm)
+def memory(engine: Engine, arm: Arm) -> Memory:
+    """How long an arm's drafter remembers the requests that it served; ``none`` unless the engine tells."""
+    return engine.memory(arm) if isinstance(engine, Learning) else "none"
 
 
 def lossy(engine: Engine, arm: Arm) -> str:

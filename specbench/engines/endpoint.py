@@ -84,6 +84,7 @@ class EndpointEngine:
             served_model=arm.served_model or self._target.model,
             local=False,
             extra_body=dict(sglang.EXTRA_BODY) if sglang_like else {},
+            extra_chat=dict(sglang.EXTRA_CHAT) if sglang_like else {},
             attached=True,
             headers=dict(self._config.headers),
             ca=self._config.ca,

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 
-from specbench.engines.base import Description, EngineMissing, Failure, LaunchSpec, Problem
+from specbench.engines.base import Description, EngineMissing, Failure, LaunchSpec, Memory, Problem
 from specbench.engines.capabilities import capabilities
 from specbench.engines.command import is_local_command
+from specbench.engines.flags import merge_args, normal_name, render_args
 from specbench.engines.ports import HOST
 from specbench.engines.prefix import make_prefix
 from specbench.engines.sglang_command import DEFAULT_COMMAND, installed_version
@@ -23,7 +24,6 @@ from specbench.engines.sglang_failures import explain_sglang
 from specbench.engines.sglang_problems import sglang_problems, simulates_acceptance
 from specbench.engines.sglang_setting_problems import THRESHOLDS
 from specbench.engines.sglang_speculation import setting_name, speculation_words
-from specbench.engines.vllm_dialect import merge_args, normal_name, render_args
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,9 +49,11 @@ SHARED_ARGS: Final[dict[str, ArgValue]] = {
 48 requests at once; requests carry their whole sampling parameters, so a model's own generation config must
 not add any; rounds repeat prompts, so prefixes are not kept; a stream shows every step."""
 
-EXTRA_BODY: Final[dict[str, Any]] = {"return_spec_tokens_details": True, "return_token_ids": False}
-"""What every request asks for, in every arm so that the bytes are the same: SGLang's acceptance is told per
-request, and its chat streams refuse token ids, so tokens are counted by continuous usage."""
+EXTRA_BODY: Final[dict[str, Any]] = {"return_spec_tokens_details": True}
+"""What every request asks for, in every arm so that the bytes are the same: acceptance is told per request."""
+
+EXTRA_CHAT: Final[dict[str, Any]] = {"return_token_ids": False}
+"""Chat streams refuse token ids: there tokens are counted by continuous usage."""
 
 _RESET_TIMEOUT_S: Final = 5.0
 _INFO_TIMEOUT_S: Final = 120.0
@@ -108,10 +110,12 @@ class SglangEngine:
         except EngineMissing:
             return capabilities("sglang")
 
-    def learns(self, arm: Arm) -> bool:
-        """Whether an arm drafts from earlier requests and keeps doing so after a cache reset."""
+    def memory(self, arm: Arm) -> Memory:
+        """How long an arm's drafter remembers the requests that it served."""
         method = self.capabilities().method(arm.method)
-        return method is not None and method.learns and not method.forgets
+        if method is None or not method.learns:
+            return "none"
+        return "until_reset" if method.forgets else "always"
 
     def lossy(self, arm: Arm) -> str:
         """Why an arm's output is not the target's by configuration; empty when it is."""
@@ -150,6 +154,7 @@ class SglangEngine:
             speculation_flags=speculation,
             local=is_local_command(self._command),
             extra_body=dict(EXTRA_BODY),
+            extra_chat=dict(EXTRA_CHAT),
         )
 
     async def describe(self, session: aiohttp.ClientSession, base_url: str, log: str) -> Description:

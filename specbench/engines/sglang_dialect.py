@@ -9,8 +9,8 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from specbench.engines.base import Description
+from specbench.engines.flatten import flatten
 from specbench.engines.sglang_speculation import k_meaning
-from specbench.engines.vllm_dialect import flatten
 from specbench.observe.counters import EngineCounters
 from specbench.observe.prometheus import mean, total
 

@@ -11,10 +11,10 @@ from specbench.engines.base import Problem
 from specbench.engines.capabilities.schema import Capabilities, Draft, Method, near, plain
 from specbench.engines.checkpoint import Checkpoint, read_checkpoint, same_token_ids
 from specbench.engines.command import lacks_host_network
+from specbench.engines.flags import normal_name
 from specbench.engines.prefix import PORT, publishes_port
 from specbench.engines.sglang_setting_problems import setting_problems, tree_problems
 from specbench.engines.sglang_speculation import BUNDLED_ARCHITECTURES
-from specbench.engines.vllm_dialect import normal_name
 
 if TYPE_CHECKING:
     from specbench.config.grid import Arm

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from specbench.engines.capabilities.schema import Draft, plain
-from specbench.engines.vllm_dialect import render_args
+from specbench.engines.flags import render_args
 
 if TYPE_CHECKING:
     from specbench.config.grid import Arm

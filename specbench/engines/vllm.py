@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 
-from specbench.engines.base import Description, EngineMissing, Failure, LaunchSpec, Problem
+from specbench.engines.base import Description, EngineMissing, Failure, LaunchSpec, Memory, Problem
 from specbench.engines.capabilities import capabilities
 from specbench.engines.command import is_local_command
+from specbench.engines.flags import merge_args, normal_name, render_args
 from specbench.engines.ports import HOST
 from specbench.engines.prefix import make_prefix
 from specbench.engines.vllm_command import (
@@ -20,13 +21,7 @@ from specbench.engines.vllm_command import (
     installed_build,
     takes_model_as_word,
 )
-from specbench.engines.vllm_dialect import (
-    counters_from_vllm,
-    describe_from_server_info,
-    merge_args,
-    normal_name,
-    render_args,
-)
+from specbench.engines.vllm_dialect import counters_from_vllm, describe_from_server_info
 from specbench.engines.vllm_failures import explain_vllm
 from specbench.engines.vllm_problems import Site, vllm_problems
 from specbench.engines.vllm_speculation import observation_words, speculation_words
@@ -128,11 +123,16 @@ class VllmEngine:
         )
         return vllm_problems(self._target, self._config, arm, index, site)
 
-    def learns(self, arm: Arm) -> bool:
-        """Whether an arm drafts from earlier requests and keeps doing so after a cache reset."""
+    def memory(self, arm: Arm) -> Memory:
+        """How long an arm's drafter remembers the requests that it served."""
         method = self.capabilities().method(arm.method)
-        remembers = arm.settings.get("suffix_decoding_max_cached_requests") != 0
-        return method is not None and method.learns and not method.forgets and remembers
+        if (
+            method is None
+            or not method.learns
+            or arm.settings.get("suffix_decoding_max_cached_requests") == 0
+        ):
+            return "none"
+        return "until_reset" if method.forgets else "always"
 
     def draft_alone(self, arm: Arm) -> VllmEngine:
         """This engine with an arm's draft as its target."""

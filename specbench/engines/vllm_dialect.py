@@ -1,4 +1,4 @@
-"""What vLLM and the simulated engine share: flag rendering, the metrics page, the self-description.
+"""What vLLM and the simulated engine share: speculation flags, the metrics page, the self-description.
 
 Pure functions: no process is started and no socket is opened here.
 Names are those of vLLM 0.32.
@@ -11,14 +11,12 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from specbench.engines.base import Description
+from specbench.engines.flatten import flatten
 from specbench.observe.counters import EngineCounters
 from specbench.observe.prometheus import Samples, mean, total
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from specbench.config.grid import Arm
-    from specbench.config.model import ArgValue
 
 ACCEPTED_PER_POSITION: Final = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 DRAFTS: Final = "vllm:spec_decode_num_drafts_total"
@@ -54,55 +52,6 @@ NOT_COMPARABLE: Final = frozenset(
 """Resolved values that differ between any two launches, or that are results and not settings."""
 
 Json = dict[str, Any]
-
-
-def normal_name(name: str) -> str:
-    """A flag's name in its usual spelling: no leading dashes, words joined by dashes."""
-    return name.lstrip("-").replace("_", "-")
-
-
-def merge_args(base: Mapping[str, ArgValue], own: Mapping[str, ArgValue]) -> dict[str, ArgValue]:
-    """``base`` with the arm's ``own`` args on top, however they are spelled (dashes or underscores).
-
-    An own ``enable-x: true`` also replaces a ``no-enable-x`` of the base, and the other way round.
-    """
-    merged = {normal_name(name): value for name, value in base.items()}
-    for raw, value in own.items():
-        name = normal_name(raw)
-        if value is True:
-            merged.pop(name.removeprefix("no-") if name.startswith("no-") else f"no-{name}", None)
-        merged[name] = value
-    return merged
-
-
-def render_args(args: Mapping[str, ArgValue]) -> list[str]:
-    """Command-line words of engine flags.
-
-    True gives ``--flag``; false and null give nothing; a list repeats its values after one flag
-    (an empty list gives nothing); a mapping becomes compact JSON.
-    """
-    words: list[str] = []
-    for name, value in args.items():
-        flag = f"--{normal_name(name)}"
-        if value is None or value is False:
-            continue
-        if value is True:
-            words.append(flag)
-        elif isinstance(value, list):
-            words += [flag, *map(_word, value)] if value else []
-        else:
-            word = _word(value)
-            # A separate word with a leading dash would be read as another flag.
-            words += [f"{flag}={word}"] if word.startswith("-") else [flag, word]
-    return words
-
-
-def _word(value: object) -> str:
-    if isinstance(value, dict | list):
-        return json.dumps(value, separators=(",", ":"))
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value)
 
 
 def speculative_config(arm: Arm) -> Json:
@@ -188,18 +137,6 @@ def fact_lines(log: str) -> tuple[str, ...]:
     """Start-up lines that change how results are read, without their prefix, each once."""
     lines = (_LOG_PREFIX.sub("", line).strip() for line in log.splitlines() if _FACT_LINES.search(line))
     return tuple(dict.fromkeys(lines))
-
-
-def flatten(value: Json, prefix: str = "") -> Json:
-    """Nested mappings as one level with dotted keys; lists stay values."""
-    flat: Json = {}
-    for key, item in value.items():
-        name = f"{prefix}{key}"
-        if isinstance(item, dict) and item:
-            flat.update(flatten(item, f"{name}."))
-        else:
-            flat[name] = item
-    return flat
 
 
 def describe_from_server_info(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from specbench.engines.base import Problem
 from specbench.engines.capabilities.schema import Capabilities, Draft, Method
 from specbench.engines.checkpoint import Checkpoint, read_checkpoint, same_token_ids
-from specbench.engines.vllm_dialect import normal_name
+from specbench.engines.flags import normal_name
 from specbench.engines.vllm_speculation import takes_json
 
 if TYPE_CHECKING:

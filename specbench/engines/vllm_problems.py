@@ -11,8 +11,8 @@ from specbench.engines.base import Problem
 from specbench.engines.capabilities.schema import Capabilities, Draft, Method, near
 from specbench.engines.checkpoint import Checkpoint, read_checkpoint
 from specbench.engines.command import lacks_host_network
+from specbench.engines.flags import normal_name
 from specbench.engines.prefix import PORT, publishes_port
-from specbench.engines.vllm_dialect import normal_name
 from specbench.engines.vllm_draft_problems import draft_problems, k_problems
 from specbench.engines.vllm_setting_problems import setting_problems
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from specbench.engines.capabilities.schema import Kind, parse_version
 from specbench.engines.capabilities.vllm import PER_REQUEST_METRICS
 from specbench.engines.capabilities.vllm_settings import JSON_SINCE
-from specbench.engines.vllm_dialect import render_args, speculative_config
+from specbench.engines.flags import render_args
+from specbench.engines.vllm_dialect import speculative_config
 
 if TYPE_CHECKING:
     from specbench.config.grid import Arm

@@ -68,6 +68,7 @@ class HttpTransport:
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         headers: Mapping[str, str] | None = None,
         extra_body: Mapping[str, Any] | None = None,
+        extra_chat: Mapping[str, Any] | None = None,
         ca: str | None = None,
     ) -> None:
         url = urlsplit(base_url)
@@ -82,6 +83,7 @@ class HttpTransport:
         self._total_s = total_timeout_s
         self._connect_s = connect_timeout_s
         self._extra_body = dict(extra_body or {})
+        self._extra_chat = {**self._extra_body, **(extra_chat or {})}
         fixed = {
             "Host": url.netloc.rpartition("@")[2],
             "Accept": "text/event-stream",
@@ -125,7 +127,8 @@ class HttpTransport:
         Raises:
             ValueError: the request cannot be encoded.
         """
-        content = body.encode(request, self.served_model, extra=self._extra_body)
+        extra = self._extra_body if request.messages is None else self._extra_chat
+        content = body.encode(request, self.served_model, extra=extra)
         head = (
             f"POST {self._prefix}{body.path(request)} HTTP/1.1\r\n{self._fixed_headers}"
             f"Content-Length: {len(content)}\r\n\r\n"
@@ -332,6 +335,7 @@ async def open_client(
     connect_timeout_s: float = CONNECT_TIMEOUT_S,
     headers: Mapping[str, str] | None = None,
     extra_body: Mapping[str, Any] | None = None,
+    extra_chat: Mapping[str, Any] | None = None,
     ca: str | None = None,
 ) -> AsyncIterator[HttpTransport]:
     """A client for one server, closed at the end.
@@ -342,6 +346,7 @@ async def open_client(
         total_timeout_s: longest life of a request from its sending.
         headers: added to every request, an ``Authorization`` for instance.
         extra_body: added to every body.
+        extra_chat: added to those of chat requests besides.
         ca: PEM file of the authority that signed the server's certificate; the system's if null.
 
     Raises:
@@ -359,6 +364,7 @@ async def open_client(
         connect_timeout_s=connect_timeout_s,
         headers=headers,
         extra_body=extra_body,
+        extra_chat=extra_chat,
         ca=ca,
     )
     await transport.open()

@@ -68,7 +68,7 @@ def _judge_arm(
     engine: dict[str, Any] = manifest.config.get("engine") or {}
     lossy = lossy_settings(
         arm.settings, {**(engine.get("args") or {}), **arm.args}, tuple(_env_of(manifest, arm))
-    )
+    ) or ((arm.lossy,) if arm.lossy else ())
     if not own or not baseline:
         who = "this arm" if baseline else "the baseline"
         decision: Literal["FAIL", "INCONCLUSIVE"] = "FAIL" if lossy else "INCONCLUSIVE"

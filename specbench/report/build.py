@@ -484,6 +484,7 @@ def _warnings(analysis: RunAnalysis, events: list[dict[str, object]]) -> tuple[m
             notes += [m.Note(code="cell", message=f"{where}: {text}", action="") for text in cell.warnings]
         notes += _acceptance_health(x)
     notes += _acceptance_sources(analysis)
+    notes += _learning(analysis)
     notes += _policy(analysis)
     facts: dict[str, list[str]] = {}
     for launch in analysis.launches:
@@ -512,6 +513,30 @@ def _warnings(analysis: RunAnalysis, events: list[dict[str, object]]) -> tuple[m
             )
         )
     return tuple(notes)
+
+
+def _learning(analysis: RunAnalysis) -> list[m.Note]:
+    """What was done so that a drafter that remembers was not measured on prompts it had seen."""
+    done = {
+        "always": "each of its cells had a launch of its own",
+        "until_reset": "it was made to forget before every cell, by the reset of the prefix cache",
+    }
+    notes = []
+    for arm in analysis.manifest.arms:
+        if arm.memory == "none":
+            continue
+        cells = [c for x in analysis.at.values() if x.arm.id == arm.id for c in x.cells]
+        kept = arm.memory == "until_reset" and any(c.record.prefix_cache_reset is False for c in cells)
+        notes.append(
+            m.Note(
+                code="learning_drafter",
+                message=f"{arm.id} drafts from the requests it served; "
+                + ("the engine would not reset its cache in every cell" if kept else done[arm.memory])
+                + ". Within a cell it learns, as it does in production",
+                action="Its acceptance is too high: see engine.log for why the reset failed." if kept else "",
+            )
+        )
+    return notes
 
 
 def _acceptance_sources(analysis: RunAnalysis) -> list[m.Note]:

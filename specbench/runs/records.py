@@ -33,6 +33,10 @@ class ArmRecord(msgspec.Struct, frozen=True, kw_only=True):
     args: dict[str, Any] = {}
     engine: str = ""
     """Name in the manifest's ``other_engines``; empty for the main engine."""
+    memory: Literal["none", "until_reset", "always"] = "none"
+    """How long its drafter keeps what it saw: with ``always``, each of its cells has a launch of its own."""
+    lossy: str = ""
+    """Why its output is not the target's by configuration, as the engine's adapter knows it."""
 
     @property
     def baseline(self) -> str:

@@ -402,6 +402,7 @@ class Conductor:
             stall_timeout_s=min(config.workload.request_timeout, STALL_TIMEOUT_S),
             total_timeout_s=config.workload.request_timeout,
             extra_body=served.spec.extra_body,
+            extra_chat=served.spec.extra_chat,
             headers=served.spec.headers,
             ca=served.spec.ca,
         ) as transport:

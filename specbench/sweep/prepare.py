@@ -13,6 +13,7 @@ from specbench.config.grid import expand_arms
 from specbench.config.identity import cell_identity, differences, digest, meaning
 from specbench.config.model import closed_id
 from specbench.config.plan import LaunchPlan, Plan, make_plan
+from specbench.engines.base import lossy, memory
 from specbench.engines.registry import make_engine
 from specbench.observe.host import machine
 from specbench.observe.processors import ProcessorError, require_cpus
@@ -109,7 +110,8 @@ def prepare(loaded: LoadedConfig) -> Prepared:
             raise RefusedError(f"{loaded.where(key)}: {key}: {error}") from None
     versions = {name: engine.version() for name, engine in engines.items()}
     workload = build_workload(config, loaded.base_dir)
-    plan = make_plan(config, workload.trace)
+    learners = {a.id for a in arms if memory(engines[a.engine], a) == "always"}
+    plan = make_plan(config, workload.trace, learners)
     mixes = workload.mixes
     content = meaning(
         config, versions[""], {k: m.digest for k, m in mixes.items()}, loaded.variables, versions
@@ -152,6 +154,8 @@ def manifest(prepared: Prepared, run: RunDir) -> r.Manifest:
                 settings=dict(a.settings),
                 args=dict(a.args),
                 engine=a.engine,
+                memory=memory(prepared.engines[a.engine], a),
+                lossy=lossy(prepared.engines[a.engine], a),
             )
             for a in plan.arms
         ),

@@ -44,6 +44,9 @@ class LengthSource:
     rows: list[SourceRequest] = field(default_factory=list)
     summary: Trace | None = None
     remarks: list[str] = field(default_factory=list)
+    _drawn: int = 0
+    _over: int = 0
+    _left_out: str = ""
 
     def pairs(self, count: int, limit: int | None, workload: Workload, label: str) -> list[SourceRequest]:
         """At least ``count`` requests if there are as many, stratified by joint length, that fit ``limit``.
@@ -108,12 +111,16 @@ class LengthSource:
                     "workload.max_output_tokens"
                 ]
             )
-        if over:
-            self._remark(
-                f"lengths: {over / len(rows):.0%} of {self.name} do not fit the context of {limit} tokens "
-                "(engine.args max-model-len) and are left out, the same ones for every arm: what is measured "
-                "is the shorter part of that traffic"
+        self._drawn += len(rows)
+        self._over += over
+        if self._over:
+            before = self._left_out
+            self._left_out = (
+                f"lengths: {self._over / self._drawn:.0%} of {self.name} do not fit the context of {limit} "
+                "tokens (engine.args max-model-len) and are left out, the same ones for every arm: what is "
+                "measured is the shorter part of that traffic"
             )
+            self.remarks[:] = [*(x for x in self.remarks if x != before), self._left_out]
         return kept
 
     def _remark(self, text: str) -> None:

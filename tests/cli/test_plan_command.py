@@ -54,7 +54,7 @@ def test_plan_for_a_person(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     text = result.stdout
     assert "demo: org/model on simulated" in text
-    assert "3 arms x 2 rounds = 6 launches, x 2 loads = 12 cells" in text
+    assert "3 arms x 2 rounds x 2 loads = 12 cells in 6 launches" in text
     for heading in ("Arms", "Commands", "Loads", "Order", "Time"):
         assert f"\n{heading}\n" in text
     assert "rough default" in text

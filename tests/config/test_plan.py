@@ -102,6 +102,26 @@ def test_more_rounds_keep_the_earlier_ones() -> None:
     assert few.rounds == many.rounds[:3]
 
 
+def test_an_arm_that_remembers_gets_a_launch_for_each_cell() -> None:
+    both = config(arms=[{"method": "ngram", "k": 2}, {"method": "suffix", "k": 4}], loads={"closed": [1, 8]})
+    plan = make_plan(both, learners={"suffix-k4"})
+    for round_ in plan.rounds:
+        cells: dict[str, list[list[str]]] = {}
+        for launch in round_.launches:
+            cells.setdefault(launch.arm.id, []).append([cell.load.id for cell in launch.cells])
+        order = cells[BASELINE][0]
+        assert cells == {BASELINE: [order], "ngram-k2": [order], "suffix-k4": [[load] for load in order]}
+    assert [launch.number for launch in plan.launches] == list(range(1, 1 + 4 * len(plan.rounds)))
+    assert plan.estimate_s == pytest.approx(sum(launch.estimate_s for launch in plan.launches))
+    without = make_plan(both)
+    assert plan.estimate_s - without.estimate_s == pytest.approx(
+        len(plan.rounds) * plan.launches[0].startup_s
+    )
+    assert plan.cells_per_launch == without.cells_per_launch
+    again = further_round(plan, 1, 1, plan.arms, 0)
+    assert sorted(x.arm.id for x in again.launches) == sorted(x.arm.id for x in plan.rounds[0].launches)
+
+
 def test_seed_changes_the_order() -> None:
     orders = {
         tuple(launch.arm.id for launch in make_plan(config(measure={"order_seed": seed})).launches)

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from specbench.config.grid import Arm
 from specbench.config.model import EngineConfig, Target
-from specbench.engines.base import EngineMissing, Problem, learns, lossy
+from specbench.engines.base import EngineMissing, Problem, lossy, memory
 from specbench.engines.registry import make_engine
 from specbench.engines.sglang import SglangEngine, is_tested
 
@@ -386,4 +386,4 @@ def test_arms_that_change_the_output_say_why(one: Arm, env: dict[str, str], why:
 
 
 def test_ngram_forgets_with_the_cache() -> None:
-    assert learns(engine(), arm("ngram", k=4)) is False
+    assert memory(engine(), arm("ngram", k=4)) == "until_reset"

@@ -11,7 +11,7 @@ import pytest
 
 from specbench.config.grid import Arm
 from specbench.config.model import EngineConfig, Target
-from specbench.engines.base import Problem, learns, lossy
+from specbench.engines.base import Problem, lossy, memory
 from specbench.engines.simulated.engine import SimulatedEngine
 from specbench.engines.vllm import VllmEngine
 
@@ -123,17 +123,17 @@ def test_suffix_needs_its_package_where_the_engine_is_and_learns(tmp_path: Path)
     assert "arctic-inference==0.1.1" in fatal.mend
     assert (fatal.fatal, warning.fatal) == (True, False)
     assert "inflates its acceptance" in warning.message
-    assert learns(it, arm("suffix"))
-    assert not learns(it, arm("suffix", suffix_decoding_max_cached_requests=0))
-    assert not learns(it, arm("ngram", k=2))
-    assert not learns(it, BASELINE)
+    assert memory(it, arm("suffix")) == "always"
+    assert memory(it, arm("suffix", suffix_decoding_max_cached_requests=0)) == "none"
+    assert memory(it, arm("ngram", k=2)) == "none"
+    assert memory(it, BASELINE) == "none"
 
 
 def test_an_engine_that_says_nothing_neither_learns_nor_loses() -> None:
     simulated = SimulatedEngine(
         Target.model_validate("t"), EngineConfig.model_validate({"kind": "simulated"})
     )
-    assert not learns(simulated, arm("ngram", k=2))
+    assert memory(simulated, arm("ngram", k=2)) == "none"
     assert lossy(simulated, arm("ngram", k=2)) == ""
 
 

@@ -215,3 +215,19 @@ def test_a_damaged_run_gives_an_error_that_names_the_file(bench: Bench) -> None:
     assert done.returncode == 3
     assert "requests.parquet" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_drafter_that_remembers_gets_a_launch_for_each_cell(bench: Bench) -> None:
+    bench.write(arms=[{"method": "suffix", "k": 3}], measure=measure(rounds=1))
+    done = bench.sweep()
+    assert done.returncode in (0, 20), done.stdout + done.stderr
+    run = bench.the_run()
+    launches = {arm: [x for x in run.launches() if x.arm == arm] for arm in ("baseline", "suffix-k3")}
+    assert {arm: len(found) for arm, found in launches.items()} == {"baseline": 1, "suffix-k3": 2}
+    cells = [c for c in run.cells() if c.arm == "suffix-k3"]
+    assert len({c.launch for c in cells}) == len(cells) == 2
+    result = json.loads((run.path / "result.json").read_text())
+    assert all(x["speedup"]["value"] is not None for x in result["results"] if x["arm"] == "suffix-k3")
+    notes = [n["message"] for n in result["warnings"] if n["code"] == "learning_drafter"]
+    assert len(notes) == 1
+    assert "each of its cells had a launch of its own" in notes[0]

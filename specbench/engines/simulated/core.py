@@ -38,7 +38,7 @@ from specbench.engines.simulated.sequence import (
     Sequence,
     Step,
 )
-from specbench.engines.simulated.speculation import Drafts, NgramLookup
+from specbench.engines.simulated.speculation import Drafts, LearningLookup, NgramLookup
 from specbench.engines.simulated.tokenizer import EOS
 from specbench.engines.simulated.verifiers import VERIFIERS
 
@@ -87,6 +87,9 @@ class EngineCore:
         self._prefix_caching = prefix_caching
         self._blocks: OrderedDict[tuple[int, int], None] = OrderedDict()
         self.kv_tokens = sim.kv_tokens
+        self._answers: NgramLookup | None = None
+        if speculation is not None and speculation.method == "suffix":
+            self._answers = NgramLookup([], speculation.prompt_lookup_min, speculation.prompt_lookup_max)
         if speculation is not None and speculation.model is not None:
             name = speculation.model
             self._draft = DraftModel(self.lm, seed_of("draft", name, model), sim.quality_of(name))
@@ -95,9 +98,12 @@ class EngineCore:
     def add(self, prompt: list[int], params: SamplingParams) -> Sequence:
         """Queue a request; ``prompt`` has at least one token."""
         sequence = Sequence(next(self._ids), prompt, params)
-        if self.speculation is not None and self.speculation.method == "ngram":
-            s = self.speculation
-            sequence.lookup = NgramLookup(prompt, s.prompt_lookup_min, s.prompt_lookup_max)
+        if self.speculation is not None and self.speculation.model is None:
+            low, high = self.speculation.prompt_lookup_min, self.speculation.prompt_lookup_max
+            if self._answers is None:
+                sequence.lookup = NgramLookup(prompt, low, high)
+            else:
+                sequence.lookup = LearningLookup(prompt, low, high, self._answers)
         for token in prompt:
             sequence.context.read(token)
         sequence.to_prefill = len(prompt)
@@ -221,7 +227,7 @@ class EngineCore:
         return done
 
     def _propose_lookups(self, decoding: list[Sequence]) -> list[list[int]] | None:
-        if self.speculation is None or self.speculation.method != "ngram":
+        if self.speculation is None or self.speculation.model is not None:
             return None
         return [s.lookup.propose(self.speculation.k) if s.lookup else [] for s in decoding]
 
@@ -349,10 +355,17 @@ class EngineCore:
                 reason = "length"
             if reason:
                 self.running.remove(sequence)
+                self._learn(sequence)
                 break
         wanted = sequence.params.logprobs is not None
         logprobs = log_probabilities(logits[: len(kept)]) if wanted else None
         return Output(sequence, kept, first, reason, logprobs)
+
+    def _learn(self, sequence: Sequence) -> None:
+        """Suffix decoding keeps what it wrote, for all requests to come."""
+        if self._answers is not None:
+            for token in (*sequence.prompt[-1:], *sequence.output):
+                self._answers.append(token)
 
 
 def _model(name: str, sim: SimOptions) -> LanguageModel:

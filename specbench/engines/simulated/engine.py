@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from specbench import __version__
 from specbench.config.model import Target
-from specbench.engines.base import Description, EngineMissing, Failure, LaunchSpec, Problem
+from specbench.engines.base import Description, EngineMissing, Failure, LaunchSpec, Memory, Problem
+from specbench.engines.flags import merge_args, render_args
 from specbench.engines.ports import HOST
 from specbench.engines.simulated.options import KNOWN_METHODS, BadSpeculation, Speculation
 from specbench.engines.vllm_dialect import (
     counters_from_vllm,
     describe_from_server_info,
-    merge_args,
-    render_args,
     speculation_flags,
     speculative_config,
 )
@@ -79,7 +78,7 @@ class SimulatedEngine:
                 Problem(
                     f"{where}.method",
                     f"the simulated engine has no method {arm.method!r}",
-                    "use draft_model or ngram",
+                    "use draft_model, ngram or suffix",
                 )
             ]
         found = []
@@ -87,8 +86,8 @@ class SimulatedEngine:
             found.append(
                 Problem(f"{where}.draft", "draft_model needs a draft model", "add `draft:`, any name")
             )
-        if arm.method == "ngram" and arm.draft is not None:
-            found.append(Problem(f"{where}.draft", "ngram takes no draft model", "remove `draft`"))
+        if arm.method in ("ngram", "suffix") and arm.draft is not None:
+            found.append(Problem(f"{where}.draft", f"{arm.method} takes no draft model", "remove `draft`"))
         if arm.k is None:
             found.append(
                 Problem(f"{where}.k", f"{arm.method} needs the number of draft tokens", "add `k: 3`")
@@ -100,6 +99,10 @@ class SimulatedEngine:
                 said = str(error).splitlines()[-1].strip()
                 found.append(Problem(where, f"the simulated engine refuses it: {said}", "correct the arm"))
         return found
+
+    def memory(self, arm: Arm) -> Memory:
+        """As vLLM's: suffix decoding keeps every answer until its engine ends."""
+        return "always" if arm.method == "suffix" else "none"
 
     def launch(self, arm: Arm, port: int) -> LaunchSpec:
         """The command line of an arm: the shared args, the arm's own over them, and its speculation."""

@@ -19,6 +19,8 @@ KNOWN_METHODS: Final = (
     *("ngram", "medusa", "mlp_speculator", "draft_model", "suffix", "eagle", "eagle3", "mtp", "dflash"),
     "dspark",
 )
+SUFFIX_LOOKUP: Final = (2, 5)
+"""Shortest and longest match of the learning lookup that stands in for suffix decoding."""
 _SPECULATIVE_KEYS: Final = frozenset(
     {
         *("method", "model", "num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max"),
@@ -107,7 +109,7 @@ class BadSpeculation(ValueError):
 class Speculation:
     """A checked ``--speculative-config``."""
 
-    method: Literal["ngram", "draft_model"]
+    method: Literal["ngram", "suffix", "draft_model"]
     k: int
     model: str | None = None
     prompt_lookup_min: int = DEFAULT_LOOKUP
@@ -162,6 +164,8 @@ class Speculation:
         if method == "ngram":
             low, high = _lookup_range(config)
             return cls("ngram", k, prompt_lookup_min=low, prompt_lookup_max=high)
+        if method == "suffix":
+            return cls("suffix", k, prompt_lookup_min=SUFFIX_LOOKUP[0], prompt_lookup_max=SUFFIX_LOOKUP[1])
         if method != "draft_model":
             raise BadSpeculation(f"NotImplementedError: Unsupported speculative method: '{method}'")
         model = config.get("model")

@@ -145,9 +145,29 @@ class NgramLookup:
 
     def propose(self, k: int) -> list[int]:
         """Up to ``k`` tokens; none when the end of the text is new."""
-        n_tokens = len(self.tokens)
-        for n in range(min(self._max_n, n_tokens), self._min_n - 1, -1):
-            start = self._ends.get(tuple(self.tokens[n_tokens - n :]))
+        return self.after(self.tokens[-self._max_n :], k)
+
+    def after(self, end: list[int], k: int) -> list[int]:
+        """Up to ``k`` tokens that followed another text's ``end`` here; none when it is new."""
+        for n in range(min(self._max_n, len(end)), self._min_n - 1, -1):
+            start = self._ends.get(tuple(end[len(end) - n :]))
             if start is not None:
                 return self.tokens[start : start + k]
         return []
+
+
+class LearningLookup(NgramLookup):
+    """Prompt lookup, and where the text itself has nothing, the answers that the engine gave before.
+
+    A stand-in for suffix decoding: what matters here is that it gets better at prompts it has served.
+    """
+
+    __slots__ = ("_answers",)
+
+    def __init__(self, tokens: list[int], min_n: int, max_n: int, answers: NgramLookup) -> None:
+        super().__init__(tokens, min_n, max_n)
+        self._answers = answers
+
+    def propose(self, k: int) -> list[int]:
+        """Up to ``k`` tokens."""
+        return super().propose(k) or self._answers.after(self.tokens[-self._max_n :], k)

@@ -18,7 +18,8 @@ from specbench.engines.simulated.tokenizer import encode
 DRAFT = Speculation("draft_model", 4, model="sim/draft")
 PROBABILISTIC = Speculation("draft_model", 4, model="sim/draft", probabilistic=True)
 NGRAM = Speculation("ngram", 4, prompt_lookup_min=2, prompt_lookup_max=4)
-SPECULATIONS = {"draft_model": DRAFT, "probabilistic": PROBABILISTIC, "ngram": NGRAM}
+SUFFIX = Speculation("suffix", 4, prompt_lookup_min=2, prompt_lookup_max=4)
+SPECULATIONS = {"draft_model": DRAFT, "probabilistic": PROBABILISTIC, "ngram": NGRAM, "suffix": SUFFIX}
 ALARM_Z = 4.0
 QUOTE = 'Fix "the quick brown fox jumps over one lazy dog while seven old wizards boil some water" number'
 
@@ -122,7 +123,9 @@ def score_test(speculation: Speculation | None, verifier: str = "standard") -> n
     return np.abs(sums[:, 0]) / np.sqrt(sums[:, 1])
 
 
-@pytest.mark.parametrize("speculation", [None, DRAFT, PROBABILISTIC, NGRAM], ids=["baseline", *SPECULATIONS])
+@pytest.mark.parametrize(
+    "speculation", [None, DRAFT, PROBABILISTIC, NGRAM, SUFFIX], ids=["baseline", *SPECULATIONS]
+)
 def test_sampled_text_has_the_targets_law(speculation: Speculation | None) -> None:
     assert score_test(speculation).max() < ALARM_Z
 
@@ -272,3 +275,20 @@ def test_a_request_with_its_own_seed_repeats_itself_in_any_company() -> None:
         return sequence.output
 
     assert text(0) == text(3)
+
+
+def test_suffix_drafts_better_on_an_answer_it_gave_before() -> None:
+    def drafted_well(speculation: Speculation) -> list[int]:
+        engine = EngineCore(speculation=speculation, max_model_len=512)
+        accepted = []
+        for _ in range(2):
+            sequence = engine.add(list(range(40, 60)), SamplingParams(60, temperature=0.0, ignore_eos=True))
+            while engine.running or engine.waiting:
+                engine.step()
+            accepted.append(sequence.draft_stats.accepted)
+        return accepted
+
+    first, again = drafted_well(SUFFIX)
+    assert again > first + 20
+    first, again = drafted_well(NGRAM)
+    assert again == first
