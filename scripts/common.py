@@ -61,8 +61,15 @@ def _lock(handle: IO[str], file: Path) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX)
 
 
-def run(command: list[str | Path], what: str, mend: str, *, cwd: Path | None = None) -> None:
+def run(
+    command: list[str | Path],
+    what: str,
+    mend: str,
+    *,
+    cwd: Path | None = None,
+    env: dict[str, str] | None = None,
+) -> None:
     """Run a step with its output shown; a failure becomes one message that says what to do."""
-    done = subprocess.run([str(part) for part in command], cwd=cwd, check=False)
+    done = subprocess.run([str(part) for part in command], cwd=cwd, env=env, check=False)
     if done.returncode != 0:
         fail(f"{what} ended with code {done.returncode} (its own message is above)", mend)

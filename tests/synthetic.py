@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -12,6 +13,7 @@ from specbench.load.record import ErrorClass, RequestRecord
 from specbench.load.table import records_to_table
 from specbench.observe.counters import EngineCounters
 from specbench.runs import records as r
+from specbench.runs.observation import Observation
 from specbench.runs.rundir import RunDir
 
 
@@ -113,6 +115,8 @@ class SyntheticRun:
     rule: r.RuleRecord = field(default_factory=r.RuleRecord)
     stages: dict[int, Literal["explore", "confirm"]] = field(default_factory=dict)
     """Of an adaptive run: round to its stage."""
+    machine: Callable[[str, int, tuple[float, ...]], Observation] | None = None
+    """Arm, round and moments a second apart, one beyond the cell's end, to what was observed."""
 
     def write(self, out: Path, pace: dict[tuple[str, int, int], Pace | str | None]) -> RunDir:
         """Write every file that a sweep would."""
@@ -215,6 +219,7 @@ class SyntheticRun:
                 launch=launch.id,
                 status="failed" if failed else "ok",
                 started_utc="2026-01-01T00:00:00.000Z",
+                machine=self.machine(launch.arm, launch.round, _moments(records)) if self.machine else None,
                 epoch_unix_s=0.0,
                 duration_s=10.0,
                 stage=self.stages.get(launch.round),
@@ -229,3 +234,9 @@ class SyntheticRun:
             table = records_to_table(records) if records else None
             counts = None if isinstance(how, str) else counters(records, how, drafted=not baseline)
             run.write_cell(record, counts, table)
+
+
+def _moments(records: list[RequestRecord]) -> tuple[float, ...]:
+    """Every second from the cell's start to beyond its end."""
+    end = max((x.end_s or 0.0 for x in records), default=0.0)
+    return tuple(float(t) for t in range(int(end) + 2))

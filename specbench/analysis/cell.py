@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from specbench.analysis.acceptance import pool_requests
 from specbench.analysis.counts import chunks_merged, engine_disagrees, scrape_errors, usage_disagrees
 from specbench.analysis.latency import CellTimes, measure
+from specbench.analysis.machine import MachineUse, machine_use
 from specbench.analysis.open_load import KEEPS_UP, OpenTimes, open_times, rate_problem
 from specbench.analysis.steady import steadiness
 from specbench.analysis.variate import Steps
@@ -43,6 +44,7 @@ class Cell:
     open_times: OpenTimes | None = None
     mean_output_tokens: float | None = None
     steps: Steps | None = None
+    machine: MachineUse | None = None
     invalid: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -80,6 +82,7 @@ def load_cell(run: RunDir, record: CellRecord) -> Cell:
         return cell
     cell.times = measure(records, cell.window)
     cell.steps = _steps(records, cell.window)
+    cell.machine = machine_use(record.machine, cell.window, cell.times.tokens)
     steady = steadiness(records, cell.window) if closed else None
     if steady is not None and steady.problem is not None:
         cell.invalid.append(steady.problem)

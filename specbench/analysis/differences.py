@@ -61,8 +61,9 @@ def settings_differences(manifest: Manifest, launches: Sequence[LaunchRecord]) -
             if base.speculating:
                 why = "the baseline speculates"
                 found.append(Difference(arm.id, "speculation", None, base.speculation, "unexplained", why))
-            continue
-        if launch.speculating is False:
+            if not arm.matched:
+                continue
+        elif launch.speculating is False:
             found.append(
                 Difference(
                     arm.id,
@@ -85,6 +86,11 @@ def settings_differences(manifest: Manifest, launches: Sequence[LaunchRecord]) -
                 kind, why = _explain(name, arm)
                 found.append(Difference(arm.id, name, a, b, kind, why))
     return tuple(found)
+
+
+def is_side_effect(name: str) -> bool:
+    """Whether speculation is known to change a setting."""
+    return any(re.search(pattern, name) for pattern, _ in SIDE_EFFECTS)
 
 
 def _explain(name: str, arm: ArmRecord) -> tuple[Literal["side effect", "asked for", "unexplained"], str]:

@@ -37,7 +37,11 @@ def engines_at_loads(run: RunAnalysis) -> tuple[EngineLoad, ...]:
     for load in run.manifest.loads:
         reference = _speeds(run.at[BASELINE, load.id])
         for name in names:
-            own = [x for (_, at), x in run.at.items() if at == load.id and x.arm.engine == name]
+            own = [
+                x
+                for (_, at), x in run.at.items()
+                if at == load.id and x.arm.engine == name and not x.arm.matched
+            ]
             baseline = next(x for x in own if x.arm.method is None)
             fastest = max(own, key=lambda x: _mean(_speeds(x)))
             rows.append(

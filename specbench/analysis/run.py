@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from specbench.analysis.cell import Cell, load_cell
 from specbench.analysis.compare import PairedRatio, mix, mix_rounds, paired
 from specbench.analysis.differences import Difference, settings_differences
+from specbench.analysis.open_check import OpenCheck, open_check
 from specbench.analysis.sequential import Design, VariancePrior
 from specbench.analysis.tails import METRICS, Tail, tail
 from specbench.analysis.variate import Adjusted, adjust
@@ -66,6 +67,7 @@ class RunAnalysis:
     confirmed: str | None = None
     campaign_over: bool | None = None
     parity: ParityResult | None = None
+    open_check: OpenCheck | None = None
 
     def adjusted(self, arm: str, load: str) -> Adjusted:
         """The speed-up with the acceptance control variate, or why there is none."""
@@ -86,6 +88,8 @@ class RunAnalysis:
     @property
     def complete(self) -> bool:
         """Whether every planned cell has a result (a failure is one), or the campaign came to its end."""
+        if self.open_check is not None and not self.open_check.over:
+            return False
         if self.campaign_over is not None:
             return self.campaign_over
         done = sum(1 for x in self.at.values() for c in x.cells if c.record.status != "interrupted")
@@ -159,6 +163,7 @@ def analyse(run: RunDir) -> RunAnalysis:
         stages=stages,
         confirmed=confirmed.id if confirmed is not None else None,
         tails=_tails(at),
+        open_check=open_check(manifest, cells, run.journal.read()),
         campaign_over=any(e.get("event") == "campaign_stopped" for e in run.journal.read())
         if manifest.rule.strategy == "adaptive"
         else None,
@@ -193,7 +198,8 @@ def _stage(manifest: Manifest, arm: ArmRecord, confirmed: ArmRecord | None) -> S
         return None
     if confirmed is None:
         return "explore" if manifest.rule.explore_rounds else "confirm"
-    return "confirm" if arm.id in {confirmed.id, confirmed.baseline} else "explore"
+    with_it = arm.id in {confirmed.id, confirmed.baseline} or (arm.matched and arm.engine == confirmed.engine)
+    return "confirm" if with_it else "explore"
 
 
 def _of_stage(speeds: dict[int, float], stages: dict[int, Stage], stage: Stage | None) -> dict[int, float]:

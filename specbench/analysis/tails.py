@@ -79,5 +79,5 @@ def tail(metric: TailMetric, arm: Sequence[Cell], baseline: Sequence[Cell]) -> T
 
 
 def _values(times: CellTimes, metric: TailMetric) -> NDArray[np.float64]:
-    by_metric = {"ttft_p95": times.ttft_s, "tpot_p99": times.tpot_s, "chunk_gap_p99": times.chunk_gap_s}
-    return by_metric[metric.id]
+    by_metric = {"ttft": times.ttft_s, "tpot": times.tpot_s, "chunk_gap": times.chunk_gap_s}
+    return by_metric[metric.id.rpartition("_")[0]]

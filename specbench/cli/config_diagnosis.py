@@ -16,10 +16,10 @@ from specbench.engines.base import EngineMissing
 from specbench.engines.checkpoint import read_checkpoint
 from specbench.engines.flags import normal_name
 from specbench.engines.registry import make_engine
-from specbench.engines.vllm_problems import max_model_len
 from specbench.observe.client import OpenFileLimitError, require_open_files, require_ports
 from specbench.observe.host import GIB, nvidia_gpus
 from specbench.observe.processors import ProcessorError, format_cpus, require_cpus
+from specbench.workloads.context import context_limit
 
 if TYPE_CHECKING:
     from specbench.config.model import Config
@@ -103,7 +103,6 @@ def _resources(preview: Preview) -> Iterator[Check]:
         yield _fail("files", str(error))
     yield from _client_cpus(config)
     yield from _context(preview)
-    yield from _batch(config, most)
 
 
 def _client_cpus(config: Config) -> Iterator[Check]:
@@ -152,7 +151,7 @@ def _context(preview: Preview) -> Iterator[Check]:
     """Whether the longest prompt with its answer fits, by a rough count of tokens."""
     config = preview.loaded.config
     model = read_checkpoint(config.target.model)
-    limit = max_model_len(config.engine.args) or (model.max_positions if model else None)
+    limit = context_limit(config.engine.args) or (model.max_positions if model else None)
     requests = [request for mix in preview.mixes.values() for request in mix.measured]
     if limit is None or not requests:
         return
@@ -165,17 +164,6 @@ def _context(preview: Preview) -> Iterator[Check]:
         yield Check("context", Level.WARN, text, mend)
     else:
         yield Check("context", Level.OK, text)
-
-
-def _batch(config: Config, most: int) -> Iterator[Check]:
-    for name, value in config.engine.args.items():
-        if normal_name(name) == "max-num-seqs" and isinstance(value, int) and value < most:
-            yield Check(
-                "batch",
-                Level.WARN,
-                f"max-num-seqs {value} is less than the concurrency {most}: requests will queue",
-                "raise max-num-seqs, or mean it",
-            )
 
 
 def _characters(request: Request) -> int:

@@ -15,6 +15,7 @@ from rich.text import Text
 from specbench.cli.config_file import read_config
 from specbench.cli.preview import Finding, Preview, make_preview
 from specbench.config.grid import Arm
+from specbench.config.open_check import FIRST_LOOK, expected_check_s
 from specbench.sweep.prepare import load_title
 from specbench.verdict.exit_codes import ExitCode
 
@@ -112,20 +113,28 @@ def show_plan(preview: Preview, console: Console) -> None:
             f"in {launches} launches; about {_about(plan.estimate_s)}"
         )
     else:
-        console.print(_adaptive_text(plan.adaptive, len(plan.arms)), soft_wrap=True)
+        console.print(
+            _adaptive_text(plan.adaptive, sum(not a.is_baseline for a in plan.arms)), soft_wrap=True
+        )
     _show_arms(preview, console)
     _show_loads(preview, console)
     _show_order(preview, console)
     _show_time(preview, console)
+    _show_open_check(preview, console)
     _show_findings(preview.findings, console)
 
 
 def _adaptive_text(adaptive: AdaptivePlan, arms: int) -> str:
-    first = (
-        f"{adaptive.explore_rounds} rounds of all {arms} arms to pick the best, then "
-        if adaptive.explore_rounds
-        else ""
-    )
+    rounds = f"{adaptive.explore_rounds} round{'' if adaptive.explore_rounds == 1 else 's'}"
+    if not adaptive.explore_rounds:
+        first = ""
+    elif len(adaptive.explored) == arms:
+        first = f"{rounds} of all {arms} speculative arms to pick the best, then "
+    else:
+        first = (
+            f"{rounds} of {len(adaptive.explored)} of the {arms} speculative arms and a curve over K to pick "
+            "the best, then "
+        )
     return (
         f"adaptive: {first}{adaptive.least_confirming} to {adaptive.most_confirming} rounds of that arm and the "
         f"baseline until the answer is clear; about {_about(adaptive.least_s)} to {_about(adaptive.most_s)}"
@@ -204,6 +213,22 @@ def _show_time(preview: Preview, console: Console) -> None:
         f"{about} {_about(plan.estimate_s)} in all, {_about(launch.estimate_s)} per launch: "
         f"start-up {_about(launch.startup_s)} ({plan.startup_basis}), "
         f"then the cells by tokens/s ({plan.speed_basis}), as if every arm were as fast as that.",
+        soft_wrap=True,
+    )
+
+
+def _show_open_check(preview: Preview, console: Console) -> None:
+    config = preview.loaded.config
+    check = config.measure.open_check
+    if check is None:
+        return
+    least = min(FIRST_LOOK, check.rounds)
+    shares = " and ".join(f"{share:g}" for share in check.shares)
+    most = expected_check_s(config, preview.plan.launches[0].startup_s)
+    console.print(
+        f"Then the open-loop check of the recommended arm, if there is one: {least} to {check.rounds} pairs of "
+        f"launches at {shares} of the baseline's requests/s, {check.requests} requests each, at most "
+        f"{_about(most)} more by this estimate.",
         soft_wrap=True,
     )
 

@@ -10,8 +10,11 @@ from specbench.cli.errors import CliError
 from specbench.config.grid import Arm, expand_arms
 from specbench.config.plan import Plan, make_plan
 from specbench.config.source import LoadedConfig
-from specbench.engines.base import Engine, EngineMissing, memory
+from specbench.engines.base import Engine, EngineMissing, context_kept, memory
+from specbench.engines.checks import sweep_problems
 from specbench.engines.registry import UnknownEngine, make_engine
+from specbench.observe.production import ProductionError
+from specbench.sweep.traffic import production_traffic
 from specbench.workloads.build import build_workload
 from specbench.workloads.loading import SourceAccount
 from specbench.workloads.request import CellMix
@@ -80,7 +83,8 @@ def make_preview(loaded: LoadedConfig) -> Preview:
     except UnknownEngine as error:
         raise CliError(f"{loaded.where('engine.kind')}: {error}") from None
     try:
-        workload = build_workload(config, loaded.base_dir)
+        kept = max(context_kept(engines[a.engine], a) for a in expand_arms(config))
+        workload = build_workload(config, loaded.base_dir, kept)
         learners = {a.id for a in expand_arms(config) if memory(engines[a.engine], a) == "always"}
         plan = make_plan(config, workload.trace, learners)
     except WorkloadError as error:
@@ -106,6 +110,7 @@ def make_preview(loaded: LoadedConfig) -> Preview:
             *_path_findings(loaded),
             *_workload_findings(loaded, workload.mixes, workload.account),
             *_budget_findings(loaded, plan),
+            *_traffic_findings(loaded),
         ),
     )
 
@@ -121,18 +126,18 @@ def _command(loaded: LoadedConfig, engine: Engine, arm: Arm) -> str | None:
 
 
 def _engine_findings(loaded: LoadedConfig, engines: dict[str, Engine], plan: Plan) -> list[Finding]:
-    found: dict[tuple[str, str], Finding] = {}
-    for arm in plan.arms:
-        for problem in engines[arm.engine].problems(arm, arm.entry):
-            finding = Finding(
-                place=loaded.where(problem.key),
-                key=problem.key,
-                message=loaded.redact(problem.message),
-                mend=problem.mend,
-                fatal=problem.fatal,
-            )
-            found.setdefault((finding.key, finding.message), finding)
-    return list(found.values())
+    return [
+        Finding(
+            place=loaded.where(problem.key),
+            key=problem.key,
+            message=loaded.redact(problem.message),
+            mend=problem.mend,
+            fatal=problem.fatal,
+        )
+        for problem in sweep_problems(
+            engines, plan.arms, plan.loads, loaded.config.workload.sampling.temperature
+        )
+    ]
 
 
 def _path_findings(loaded: LoadedConfig) -> list[Finding]:
@@ -197,6 +202,21 @@ def _budget_findings(loaded: LoadedConfig, plan: Plan) -> list[Finding]:
             fatal=False,
         )
     ]
+
+
+def _traffic_findings(loaded: LoadedConfig) -> list[Finding]:
+    """What `sweep` would refuse of a production dump, and what of it no load covers."""
+    key = "verdict.traffic_from"
+    place = loaded.where(key)
+    try:
+        found = production_traffic(loaded)
+    except ProductionError as error:
+        return [Finding(place, key, str(error), "correct the file, or give verdict.traffic", fatal=True)]
+    if found is None or not (found.below or found.above):
+        return []
+    outside = f"{found.below:.1%} below and {found.above:.1%} above the measured concurrencies"
+    mend = "add concurrencies to loads.closed that cover it"
+    return [Finding(place, key, f"of production's busy time {outside}", mend, fatal=False)]
 
 
 def _placed(loaded: LoadedConfig, error: WorkloadError) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,6 +24,7 @@ from specbench.engines.registry import UnknownEngine
 from specbench.runs.files import RunFileError
 from specbench.runs.rundir import RunDir
 from specbench.sweep.conductor import Conductor, SweepStopped
+from specbench.sweep.confirm import confirming, confirming_name
 from specbench.sweep.prepare import Prepared, RefusedError, check_resume, manifest, prepare
 from specbench.verdict.exit_codes import ExitCode
 from specbench.workloads.requests_file import WorkloadError
@@ -48,8 +50,20 @@ def sweep(
         ),
     ] = False,
     run: Annotated[
-        Path | None, typer.Option("--run", help="The run directory to resume.", show_default=False)
+        Path | None,
+        typer.Option(
+            "--run",
+            help="The run directory to resume; with --confirm-policy alone, the run whose policy is measured.",
+            show_default=False,
+        ),
     ] = None,
+    confirm_policy: Annotated[
+        bool,
+        typer.Option(
+            "--confirm-policy",
+            help="Measure the K by load that the newest run of this config (or --run) suggests, in a new run.",
+        ),
+    ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder of run directories.", show_default=False)
     ] = None,
@@ -63,9 +77,12 @@ def sweep(
     """
     console = Console()
     loaded = read_config(config)
-    prepared = prepared_or_error(loaded)
     folder = out or Path(loaded.config.out)
     try:
+        if confirm_policy:
+            prepared, run = _confirming(loaded, folder, resume, run)
+        else:
+            prepared = prepared_or_error(loaded)
         directory = _directory(prepared, folder, resume or run is not None, run)
         with directory.lock():
             stopped = _conduct(prepared, directory, console, plain)
@@ -76,6 +93,36 @@ def sweep(
     code = finish(directory, console)
     if gate or loaded.config.gate or code is ExitCode.ENGINE:
         raise typer.Exit(exit_code(code, inconclusive))
+
+
+def _confirming(
+    loaded: LoadedConfig, folder: Path, resume: bool, run: Path | None
+) -> tuple[Prepared, Path | None]:
+    """The sweep that measures a suggested policy, and the run to resume.
+
+    Raises:
+        CliError: there is no such run, it suggests nothing, or the engine cannot do it.
+    """
+    name = loaded.config.name
+    mine: RunDir | None = None
+    if resume:
+        mine = RunDir.open(run) if run else RunDir.latest(folder, confirming_name(name))
+        record = mine.manifest().confirms if mine is not None else None
+        if mine is None or record is None:
+            raise CliError(f"{run or folder} holds no run of --confirm-policy to resume: leave out --resume")
+        first: RunDir | None = RunDir.open(mine.path.parent / record.run_id)
+    else:
+        first = RunDir.open(run) if run else RunDir.latest(folder, name)
+    if first is None:
+        raise CliError(
+            f"{folder} holds no run of {name!r}, so there is no policy to confirm: run the sweep first"
+        )
+    try:
+        found = confirming(loaded, first)
+    except RefusedError as error:
+        raise CliError(str(error)) from error
+    prepared = dataclasses.replace(prepared_or_error(found.loaded), confirms=found.confirms)
+    return prepared, mine.path if mine is not None else None
 
 
 def prepared_or_error(loaded: LoadedConfig) -> Prepared:
@@ -136,7 +183,8 @@ def _conduct(prepared: Prepared, directory: RunDir, console: Console, plain: boo
         )
         console.print(
             f"\nInterrupted. Engines are stopped; {done} {planned} kept in {directory.path}.\n"
-            f"Finish it with: specbench sweep {prepared.loaded.path} --resume --run {directory.path}",
+            f"Finish it with: specbench sweep {prepared.loaded.path} "
+            f"{'--confirm-policy ' if prepared.confirms else ''}--resume --run {directory.path}",
             highlight=False,
             soft_wrap=True,
         )

@@ -9,11 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Final, Literal
 
+from specbench.config.matched import MATCHED, NoSideEffects, matched_args
 from specbench.config.model import TRACE_ID, ArgValue, ArmConfig, Config, OpenLoad, TraceLoad, closed_id
 
 BASELINE: Final = "baseline"
 
-LIST_VALUED: Final = frozenset({"synthetic_acceptance_rates", "cudagraph_capture_sizes"})
+LIST_VALUED: Final = frozenset(
+    {"synthetic_acceptance_rates", "cudagraph_capture_sizes", "decoupled_spec_connect_endpoints"}
+)
 """Settings whose value is itself a list of scalars; they never expand."""
 
 
@@ -23,7 +26,7 @@ class Arm:
 
     ``entry`` is the index in the config's ``arms`` that it comes from; null for the baseline.
     ``url`` and ``served_model`` are of a server that already runs. ``engine`` is a name in
-    ``other_engines``; empty for the main engine.
+    ``other_engines``; empty for the main engine. ``matched`` is of a matched baseline (`config.matched`).
     """
 
     id: str
@@ -37,10 +40,11 @@ class Arm:
     url: str | None = None
     served_model: str | None = None
     engine: str = ""
+    matched: bool = False
 
     @property
     def is_baseline(self) -> bool:
-        """Whether this arm serves without speculation."""
+        """Whether this arm serves without speculation: the baseline, or the matched one."""
         return self.method is None
 
 
@@ -91,6 +95,14 @@ def expand_arms(config: Config) -> tuple[Arm, ...]:
     arms = [Arm(id=BASELINE, url=config.engine.url, served_model=config.engine.model)]
     for name, engine in config.other_engines.items():
         arms.append(Arm(id=baseline_id(name), url=engine.url, served_model=engine.model, engine=name))
+    for name in ("", *config.other_engines):
+        try:
+            args = matched_args(config.engine_named(name))
+        except NoSideEffects as error:
+            raise GridError(str(error)) from None
+        if args is not None:
+            own = f"{MATCHED}@{name}" if name else MATCHED
+            arms.append(Arm(id=own, args=args, engine=name, matched=True))
     for index, entry in enumerate(config.arms):
         for named in _as_list(entry.engine):
             name = "" if named in (None, config.engine.kind) else named
@@ -122,15 +134,16 @@ def _expand(entry: ArmConfig, index: int, served_model: str | None, engine: str)
     keys = list(entry.settings)
     choices = [_choices(key, entry.settings[key]) for key in keys]
     varied = [key for key, values in zip(keys, choices, strict=True) if len(values) > 1]
+    varied += dict.fromkeys(key for variant in entry.variants for key in variant)
     arms = []
-    for draft, k, *values in itertools.product(drafts, ks, *choices):
-        settings = dict(zip(keys, values, strict=True))
+    for draft, k, variant, *values in itertools.product(drafts, ks, entry.variants or [{}], *choices):
+        settings = {**dict(zip(keys, values, strict=True)), **variant}
         parts = [entry.name or entry.method]
         if draft is not None and (len(drafts) > 1 or entry.name is None):
             parts.append(PurePath(draft).name)
         if k is not None:
             parts.append(f"k{k}")
-        parts += [f"{_short(key)}{settings[key]}" for key in varied]
+        parts += [f"{_short(key)}{settings[key]}" for key in varied if key in settings]
         arms.append(
             Arm(
                 id=_slug("-".join(parts)) + (f"@{engine}" if engine else ""),

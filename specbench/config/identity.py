@@ -66,8 +66,10 @@ def meaning(
         variables: `LoadedConfig.variables`; their values are written as ``${NAME}`` plus a hash.
         other_versions: versions of the other engines, by name.
     """
+    shared = _shared(config, "", engine_version)
+    shared["engine"] |= _given(matched_baseline=config.engine.matched_baseline or None)
     content = {
-        **_shared(config, "", engine_version),
+        **shared,
         **({"other_engines": others} if (others := _others(config, other_versions or {})) else {}),
         "arms": [_arm_entry(entry) for entry in config.arms],
         "loads": config.loads.model_dump(mode="json"),
@@ -76,7 +78,14 @@ def meaning(
             "source": config.workload.source,
             "requests": dict(mix_digests),
         },
-        "measure": config.measure.model_dump(mode="json", exclude={"time_budget", "expect", "client_cpus"}),
+        "measure": {
+            **config.measure.model_dump(
+                mode="json", exclude={"time_budget", "expect", "client_cpus", "open_check"}
+            ),
+            **_given(
+                open_check=config.measure.open_check and config.measure.open_check.model_dump(mode="json")
+            ),
+        },
     }
     return _plain_section(content, variables or {})
 
@@ -134,7 +143,13 @@ def differences(old: Any, new: Any) -> list[str]:
 
 
 def _others(config: Config, versions: Mapping[str, str]) -> dict[str, Any]:
-    return {name: _shared(config, name, versions.get(name, ""))["engine"] for name in config.other_engines}
+    return {
+        name: {
+            **_shared(config, name, versions.get(name, ""))["engine"],
+            **_given(matched_baseline=engine.matched_baseline or None),
+        }
+        for name, engine in config.other_engines.items()
+    }
 
 
 def _shared(config: Config, name: str, engine_version: str) -> dict[str, Any]:

@@ -140,6 +140,12 @@ class EngineConfig(Strict):
     ca: Text | None = Field(
         None, description="endpoint: PEM file of the authority that signed the servers' certificates"
     )
+    matched_baseline: bool | Annotated[dict[str, ArgValue], Field(min_length=1)] = Field(
+        False,
+        description="Add an arm without speculation but with its side effects (vllm: no-async-scheduling; sglang: "
+        "disable-overlap-schedule, 48 running requests), or with these flags: tells the two apart, and is never "
+        "recommended",
+    )
     allow_same: bool = Field(
         False, description="endpoint: let two arms be one server, to see how far equal arms come out apart"
     )
@@ -163,6 +169,11 @@ class ArmConfig(Strict):
         default_factory=dict,
         description="Method settings as the engine names them; a list of scalars expands",
     )
+    variants: list[Annotated[dict[str, ArgValue], Field(min_length=1)]] = Field(
+        default_factory=list,
+        description="Settings that belong together, such as the three numbers of a tree: each mapping is laid "
+        "over `settings` and is one choice",
+    )
     args: dict[str, ArgValue] = Field(
         default_factory=dict,
         description="Engine flags of this arm only; reported as a difference between arms",
@@ -181,6 +192,16 @@ class ArmConfig(Strict):
         if value.lower() in {"baseline", "none"}:
             raise ValueError("the baseline runs in every sweep and needs no entry: remove it")
         return value
+
+    @model_validator(mode="after")
+    def _variants_are_not_settings(self) -> ArmConfig:
+        for number, variant in enumerate(self.variants):
+            both = sorted(set(variant) & set(self.settings))
+            if both:
+                raise ValueError(
+                    f"variants[{number}] gives {both[0]!r}, which settings gives too: leave it in one of them"
+                )
+        return self
 
 
 TRACE_ID: Final = "trace"
@@ -342,6 +363,44 @@ class Expect(Strict):
     )
 
 
+class OpenCheck(Strict):
+    """After the closed loads: do the guardrails hold for the recommended arm when requests arrive on their own?"""
+
+    shares: list[Annotated[float, Field(gt=0, lt=1)]] = Field(
+        default_factory=lambda: [0.7, 0.9],
+        min_length=1,
+        description="Rates, as shares of the requests/s that the baseline finished at the highest closed load",
+    )
+    rounds: int = Field(
+        6, ge=2, le=50, description="Most pairs of launches; it ends after 3 when nothing is left open"
+    )
+    requests: int = Field(
+        1200,
+        ge=120,
+        le=100_000,
+        description="Requests of a cell: TTFT p95 needs 250, TPOT p99 1200 to be estimable",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_true(cls, value: object) -> object:
+        return {} if value is True else value
+
+    @field_validator("shares")
+    @classmethod
+    def _unique(cls, value: list[float]) -> list[float]:
+        if len(set(value)) != len(value):
+            raise ValueError("the same share is listed twice")
+        return value
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        section = handler.resolve_ref_schema(handler(core_schema))
+        return {"anyOf": [{"const": True, "description": "With the usual settings"}, section]}
+
+
 class Measure(Strict):
     """How often and in which order."""
 
@@ -354,7 +413,7 @@ class Measure(Strict):
         3, ge=1, le=100, description="Passes over all arms, baseline included (strategy full)"
     )
     looks: list[Annotated[int, Field(ge=2, le=100)]] = Field(
-        default_factory=lambda: [3, 4, 5, 6, 8],
+        default_factory=lambda: [3, 4, 5, 6, 8, 10, 12, 14],
         min_length=1,
         description="Adaptive: numbers of confirming rounds at which the answer is looked for; fixed beforehand",
     )
@@ -380,6 +439,11 @@ class Measure(Strict):
         None,
         description="Processors of the client alone, as `taskset -c` writes them (0-1,4); "
         "`specbench doctor` proposes some; any if absent",
+    )
+    open_check: OpenCheck | None = Field(
+        None,
+        description="true, or a section: at the end, test the guardrails (verdict.margins, verdict.limits) of the "
+        "recommended arm with Poisson arrivals at 0.7 and 0.9 of what the baseline can do",
     )
     time_budget: Seconds | None = Field(None, description="No new round starts when it would not fit")
     expect: Expect = Field(
@@ -408,7 +472,8 @@ Margin = Annotated[float, Field(gt=0, le=10)]
 
 
 class Margins(Strict):
-    """Adaptive: how much worse than the baseline an arm may be and still be recommended; 0.15 is 15 %."""
+    """How much worse than the baseline an arm may be and still be recommended; 0.15 is 15 %. Adaptive sweeps and
+    ``measure.open_check`` only."""
 
     ttft_p95: Margin | None = Field(0.15, description="Time to first token, 95th percentile of each launch")
     tpot_p99: Margin | None = Field(0.10, description="Time per output token, 99th percentile of each launch")
@@ -436,12 +501,18 @@ class VerdictConfig(Strict):
         description="Share of serving time spent at each concurrency, or at another load by its id "
         "(r2.0, trace); equal shares of the closed loads (of all, if none is closed) if absent",
     )
+    traffic_from: str | None = Field(
+        None,
+        description="Instead of traffic: path of a production dump of vllm:num_requests_running or "
+        "sglang:num_running_reqs (metrics pages, or answers of Prometheus' query_range); the time spent at each "
+        "number goes to the nearest of loads.closed",
+    )
     limits: Limits = Field(
         default_factory=lambda: Limits.model_validate({}), description="Absolute limits for a recommendation"
     )
     margins: Margins = Field(
         default_factory=lambda: Margins.model_validate({}),
-        description="Adaptive: worsening of latency that is allowed, null for no limit",
+        description="Adaptive, and in the open check: worsening of latency that is allowed, null for no limit",
     )
     load_order: list[Annotated[int, Field(ge=1)] | Text] | None = Field(
         None,
@@ -535,6 +606,18 @@ class Config(Strict):
             )
         if self.verdict.traffic is not None and sum(self.verdict.traffic.values()) <= 0:
             raise ValueError("verdict.traffic has no positive share")
+        return self
+
+    @model_validator(mode="after")
+    def _closed_loads_where_needed(self) -> Config:
+        if self.verdict.traffic_from is not None and self.verdict.traffic is not None:
+            raise ValueError("verdict has both traffic and traffic_from: keep one of them")
+        for key, wanted in (
+            ("verdict.traffic_from", self.verdict.traffic_from is not None),
+            ("measure.open_check", self.measure.open_check is not None),
+        ):
+            if wanted and not self.loads.closed:
+                raise ValueError(f"{key} needs closed loads: name concurrencies in loads.closed")
         return self
 
     @model_validator(mode="after")

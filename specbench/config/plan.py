@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from specbench.config.grid import Arm, Load, expand_arms, expand_loads
+from specbench.config.ladders import explored, ladders
 from specbench.config.model import Config, Workload
 
 ROUGH_STARTUP_S: Final = 120.0
@@ -77,14 +78,18 @@ class RoundPlan:
 
 
 EXPLORE_ROUNDS: Final = 2
-"""Rounds that pick the arm to confirm, when there are several."""
+"""Rounds that pick the arm to confirm, when there are several; one where a single curve over K picks it."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdaptivePlan:
-    """How long a sweep with ``measure.strategy: adaptive`` may become: its confirming rounds, of two launches."""
+    """How long a sweep with ``measure.strategy: adaptive`` may become: its confirming rounds, of two launches.
+
+    ``explored`` are the speculative arms that the exploring rounds run; see `ladders`.
+    """
 
     explore_rounds: int
+    explored: tuple[str, ...]
     least_confirming: int
     most_confirming: int
     least_s: float
@@ -152,25 +157,30 @@ def make_plan(config: Config, trace: TraceExtent | None = None, learners: Collec
     cells_s = sum(cell.estimate_s for cell in cells.values())
     arm_s = {a.id: cells_s + startup_s * (len(loads) if a.id in learners else 1) for a in arms}
     adaptive = None
+    exploring = list(arms)
     count = measure.rounds
     if measure.strategy == "adaptive":
-        explore = EXPLORE_ROUNDS if sum(not a.is_baseline for a in arms) > 1 else 0
+        speculative = [a.id for a in arms if not a.is_baseline]
+        explore = explore_rounds(arms)
+        first = explored(speculative, ladders(arms)) if explore else speculative
+        exploring = [a for a in arms if a.is_baseline or a.id in first]
         count = explore or measure.looks[0]
-        explore_s = sum(arm_s.values()) * explore
+        explore_s = sum(arm_s[a.id] for a in exploring) * explore
         # The baseline and the arm that will be confirmed: which one is not known yet.
-        speculative = [arm_s[a.id] for a in arms if not a.is_baseline] or [0.0]
-        base_s = arm_s[arms[0].id]
+        costs = [arm_s[a] for a in speculative] or [0.0]
+        base_s = sum(arm_s[a.id] for a in arms if a.is_baseline)
         adaptive = AdaptivePlan(
             explore_rounds=explore,
+            explored=tuple(first),
             least_confirming=measure.looks[0],
             most_confirming=measure.most_confirming,
-            least_s=explore_s + (base_s + min(speculative)) * measure.looks[0],
-            most_s=explore_s + (base_s + max(speculative)) * measure.most_confirming,
+            least_s=explore_s + (base_s + min(costs)) * measure.looks[0],
+            most_s=explore_s + (base_s + max(costs)) * measure.most_confirming,
         )
     rounds: list[RoundPlan] = []
     number = 0
     for n in range(1, count + 1):
-        rounds.append(_round(n, number, arms, loads, cells, startup_s, learners, measure.order_seed))
+        rounds.append(_round(n, number, exploring, loads, cells, startup_s, learners, measure.order_seed))
         number += len(rounds[-1].launches)
     budget = config.measure.time_budget
     return Plan(
@@ -188,16 +198,29 @@ def make_plan(config: Config, trace: TraceExtent | None = None, learners: Collec
     )
 
 
-def further_round(plan: Plan, number: int, first_launch: int, arms: Sequence[Arm], seed: int) -> RoundPlan:
-    """A round of an adaptive sweep, planned when it is its turn.
+def explore_rounds(arms: Sequence[Arm]) -> int:
+    """Exploring rounds of an adaptive sweep: none for one speculative arm, one for one ladder, else two."""
+    speculative = sum(not a.is_baseline for a in arms)
+    if speculative < 2:
+        return 0
+    return 1 if any(len(ladder) == speculative for ladder in ladders(arms)) else EXPLORE_ROUNDS
+
+
+def further_round(
+    plan: Plan, number: int, first_launch: int, arms: Sequence[Arm], seed: int,
+    cells: Sequence[CellPlan] | None = None,
+) -> RoundPlan:  # fmt: skip
+    """A round that is planned when it is its turn.
 
     Args:
         first_launch: the number of its first launch in the sweep.
         arms: the baseline and the arms that run in it.
+        cells: of each launch; those of the plan if absent.
     """
-    cells = {cell.load.id: cell for cell in plan.cells_per_launch}
+    by_load = {cell.load.id: cell for cell in cells or plan.cells_per_launch}
+    loads = plan.loads if cells is None else [cell.load for cell in cells]
     startup_s = plan.rounds[0].launches[0].startup_s
-    return _round(number, first_launch - 1, arms, plan.loads, cells, startup_s, plan.learners, seed)
+    return _round(number, first_launch - 1, arms, loads, by_load, startup_s, plan.learners, seed)
 
 
 def _round(

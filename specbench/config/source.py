@@ -36,7 +36,7 @@ from specbench.config.yaml_text import (
 
 MAX_PROBLEMS: Final = 20
 
-_REQUEST_FILES: Final = ("workload.source", "workload.lengths.source")
+_REQUEST_FILES: Final = ("workload.source", "workload.lengths.source", "verdict.traffic_from")
 """Paths without which there is nothing to plan."""
 
 __all__ = ["ConfigError", "LoadedConfig", "is_path", "load_config", "redact"]
@@ -197,6 +197,8 @@ class _Filled:
             spots.append((workload, "source", ("workload", "source")))
             if isinstance(workload.get("lengths"), dict):
                 spots.append((workload["lengths"], "source", ("workload", "lengths", "source")))
+        if isinstance(verdict := self.data.get("verdict"), dict):
+            spots.append((verdict, "traffic_from", ("verdict", "traffic_from")))
         missing = [p for holder, key, path in spots if (p := self._resolve(holder, key, path, base_dir))]
         return missing + [
             problem
@@ -255,7 +257,7 @@ class _Filled:
         if text != value:
             self.originals[path] = value
         # Engine flags have no declared type: an unquoted ${N} is what a plain YAML number would be.
-        if path in self.document.written and {"args", "settings"} & set(path):
+        if path in self.document.written and {"args", "settings", "variants"} & set(path):
             return _canonical(text)
         return text
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import aiohttp
 
     from specbench.config.grid import Arm
+    from specbench.engines.scoring import Scoring
     from specbench.observe.counters import EngineCounters
     from specbench.observe.prometheus import Samples
 
@@ -72,6 +73,10 @@ class Description:
     ``settings`` holds resolved engine settings, flat and comparable between arms;
     settings that are about speculation itself are in ``speculation``.
     ``facts`` are single lines worth showing (model runner, warnings).
+    ``weights_bytes`` are all weights, drafts included, on the device that holds most; ``draft_weights_bytes``
+    the part of them that is the draft's; ``weights_load_s`` how long loading them took.
+    ``max_concurrency`` is how many requests of the model's full length fit into the KV memory, and
+    ``max_running_requests`` how many run at once. Null is what the engine does not say.
     """
 
     version: str
@@ -81,6 +86,11 @@ class Description:
     settings: dict[str, Any] = field(default_factory=dict)
     speculation: dict[str, Any] = field(default_factory=dict)
     facts: tuple[str, ...] = ()
+    weights_bytes: int | None = None
+    draft_weights_bytes: int | None = None
+    weights_load_s: float | None = None
+    max_concurrency: float | None = None
+    max_running_requests: int | None = None
 
 
 class FailureClass(StrEnum):
@@ -150,6 +160,9 @@ class Engine(Protocol):
     def counters(self, samples: Samples) -> EngineCounters:
         """Translate the engine's metrics page."""
 
+    def scoring(self) -> Scoring:
+        """How it is asked for token ids and scores, which the parity check needs."""
+
     def explain(self, log: str, returncode: int | None) -> Failure:
         """Find the root cause in the log of a launch that failed or died."""
 
@@ -181,6 +194,22 @@ class DraftServing(Protocol):
 
     def draft_alone(self, arm: Arm) -> Engine:
         """The same engine with the draft as its target; ``arm.draft`` is set."""
+
+
+@runtime_checkable
+class Keeping(Protocol):
+    """An engine that does not serve in full, or stops drafting, close to the end of its context."""
+
+    def context_kept(self, arm: Arm) -> int:
+        """Tokens at the end of the context that a request must leave free."""
+
+
+def context_kept(engine: Engine, arm: Arm) -> int:
+    """Tokens that a request must leave free at the end of the context; none unless the engine tells.
+
+    With them an answer is as long as was asked for, and drafted for to its end.
+    """
+    return engine.context_kept(arm) if isinstance(engine, Keeping) else 0
 
 
 def memory(engine: Engine, arm: Arm) -> Memory:

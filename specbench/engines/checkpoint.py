@@ -6,7 +6,16 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+_LENGTHS: Final = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_seq_len",
+    "seq_length",
+    "max_sequence_length",
+)
+"""Names that model families give to the number of positions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +24,7 @@ class Checkpoint:
 
     Attributes:
         vocab_size: of the language model; null when the config does not say.
-        max_positions: longest context that the config allows.
+        max_positions: longest context that the config allows, as engines read it.
         weight_bytes: size of its weight files.
         is_speculator: whether it is a draft packed with the address of its target, which an engine
             that serves it would unpack into target and draft.
@@ -82,7 +91,7 @@ def read_checkpoint(model: str) -> Checkpoint | None:
     return Checkpoint(
         path=path,
         vocab_size=_number(inner.get("vocab_size", config.get("vocab_size"))),
-        max_positions=_number(inner.get("max_position_embeddings", config.get("max_position_embeddings"))),
+        max_positions=_positions(inner) or _positions(config),
         weight_bytes=sum(
             file.stat().st_size for pattern in ("*.safetensors", "*.bin") for file in path.glob(pattern)
         ),
@@ -117,6 +126,27 @@ def _token_ids(path: Path) -> dict[str, int] | None:
         else {pair[0]: number for number, pair in enumerate(vocabulary)}
     )
     return {**ids, **added}
+
+
+def _positions(config: dict[str, Any]) -> int | None:
+    """Positions that a config allows: the least of what it names, stretched by its rotary scaling.
+
+    Linear and dynamic scaling multiply it. The other kinds say the stretched length already (vLLM 0.32
+    ``config/model.py:2580``, SGLang 0.5.23 ``get_context_length``), except that older engines also multiplied
+    a YaRN model's original length; the larger reading is taken, for the engine to refuse.
+    """
+    named = [value for key in _LENGTHS if (value := _number(config.get(key)))]
+    if not named:
+        return None
+    least = min(named)
+    rope = config.get("rope_scaling") or config.get("rope_parameters")
+    if not isinstance(rope, dict) or not isinstance(rope.get("factor"), int | float):
+        return least
+    kind, factor = rope.get("rope_type", rope.get("type")), float(rope["factor"])
+    if kind in ("linear", "dynamic"):
+        return int(least * factor)
+    original = _number(rope.get("original_max_position_embeddings"))
+    return max(least, int(original * factor)) if kind == "yarn" and original else least
 
 
 def _number(value: object) -> int | None:

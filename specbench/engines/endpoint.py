@@ -7,6 +7,7 @@ with what its streams tell.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import ssl
 import urllib.error
@@ -23,12 +24,14 @@ from specbench.engines import sglang, vllm
 from specbench.engines.base import Description, EngineMissing, Failure, FailureClass, LaunchSpec, Problem
 from specbench.engines.sglang_dialect import counters_from_sglang
 from specbench.engines.vllm_dialect import counters_from_vllm
+from specbench.engines.vllm_scoring import VllmScoring
 from specbench.observe.counters import EngineCounters
 
 if TYPE_CHECKING:
     from specbench.config.grid import Arm
     from specbench.config.model import Target
     from specbench.engines.base import Engine
+    from specbench.engines.scoring import Scoring
     from specbench.observe.prometheus import Samples
 
 UNKNOWN: Final = "unknown"
@@ -102,15 +105,7 @@ class EndpointEngine:
         if found is None:
             return Description(version=self.version(), facts=(NOT_RELAUNCHED, NOT_DESCRIBED))
         facts = (*found.facts, NOT_RELAUNCHED, *(() if found.settings else (NOT_DESCRIBED,)))
-        return Description(
-            version=found.version or UNKNOWN,
-            max_model_len=found.max_model_len,
-            kv_capacity_tokens=found.kv_capacity_tokens,
-            speculating=found.speculating,
-            settings=found.settings,
-            speculation=found.speculation,
-            facts=facts,
-        )
+        return dataclasses.replace(found, version=found.version or UNKNOWN, facts=facts)
 
     async def reset_prefix_cache(self, session: aiohttp.ClientSession, base_url: str) -> bool:
         """Forget cached prefixes, where the server lets us."""
@@ -123,6 +118,10 @@ class EndpointEngine:
         if any(name.startswith("sglang:") for name in samples):
             return counters_from_sglang(samples)
         return EngineCounters()
+
+    def scoring(self) -> Scoring:
+        """That of the engine whose pages it has; vLLM's dialect elsewhere."""
+        return VllmScoring() if self._like is None else self._like.scoring()
 
     def explain(self, log: str, returncode: int | None) -> Failure:  # noqa: ARG002 - there is no log here
         """A server that went away: why, only its owner can see."""

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 
+from specbench.config.model import Target
+from specbench.engines.admission import Admission, whole_arg
 from specbench.engines.base import Description, EngineMissing, Failure, LaunchSpec, Memory, Problem
 from specbench.engines.capabilities import capabilities
 from specbench.engines.command import is_local_command
@@ -22,6 +24,7 @@ from specbench.engines.sglang_dialect import (
 )
 from specbench.engines.sglang_failures import explain_sglang
 from specbench.engines.sglang_problems import sglang_problems, simulates_acceptance
+from specbench.engines.sglang_scoring import SglangScoring
 from specbench.engines.sglang_setting_problems import THRESHOLDS
 from specbench.engines.sglang_speculation import setting_name, speculation_words
 
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from specbench.config.grid import Arm
-    from specbench.config.model import ArgValue, EngineConfig, Target
+    from specbench.config.model import ArgValue, EngineConfig
     from specbench.engines.capabilities.schema import Capabilities
     from specbench.observe.counters import EngineCounters
     from specbench.observe.prometheus import Samples
@@ -37,8 +40,11 @@ if TYPE_CHECKING:
 TESTED: Final = ((0, 5, 23), (0, 6, 0))
 """Versions from (included) and to (excluded) that this file was written for; it was run with the first."""
 
+DEFAULT_RUNNING: Final = 256
+"""Requests at once, unless the config says otherwise."""
+
 SHARED_ARGS: Final[dict[str, ArgValue]] = {
-    "max-running-requests": 256,
+    "max-running-requests": DEFAULT_RUNNING,
     "enable-metrics": True,
     "disable-radix-cache": True,
     "random-seed": 0,
@@ -51,6 +57,9 @@ not add any; rounds repeat prompts, so prefixes are not kept; a stream shows eve
 
 EXTRA_BODY: Final[dict[str, Any]] = {"return_spec_tokens_details": True}
 """What every request asks for, in every arm so that the bytes are the same: acceptance is told per request."""
+
+CUT_BEFORE_END: Final = 2
+"""``max_req_len - input - 1``, where ``max_req_len`` is the context less one."""
 
 EXTRA_CHAT: Final[dict[str, Any]] = {"return_token_ids": False}
 """Chat streams refuse token ids: there tokens are counted by continuous usage."""
@@ -117,6 +126,22 @@ class SglangEngine:
             return "none"
         return "until_reset" if method.forgets else "always"
 
+    def context_kept(self, arm: Arm) -> int:  # noqa: ARG002 - the same for every arm
+        """What it cuts off: an answer ends there, in every arm (``managers/scheduler.py``)."""
+        return CUT_BEFORE_END
+
+    def admission(self, arm: Arm) -> Admission:
+        """Requests that it runs at once, over all data-parallel ranks."""
+        flag = "max-running-requests"
+        given = whole_arg(merge_args(self._config.args, arm.args), flag)
+        if given is not None:
+            return Admission(given, flag, "config")
+        return Admission(DEFAULT_RUNNING, flag, "specbench")
+
+    def draft_alone(self, arm: Arm) -> SglangEngine:
+        """This engine with an arm's draft as its target."""
+        return SglangEngine(Target.model_validate({"model": arm.draft}), self._config)
+
     def lossy(self, arm: Arm) -> str:
         """Why an arm's output is not the target's by configuration; empty when it is."""
         if simulates_acceptance({**os.environ, **self._config.env, **arm.env}):
@@ -129,14 +154,15 @@ class SglangEngine:
     def launch(self, arm: Arm, port: int) -> LaunchSpec:
         """The command line and environment of an arm."""
         name = f"specbench-{arm.id}"
-        speculation = speculation_words(arm, self.capabilities())
+        known = self.capabilities()
+        speculation = speculation_words(arm, known)
         env = {**self._config.env, **arm.env}
         prefix = make_prefix(self._command, port, env)
         own: dict[str, ArgValue] = {
             "revision": self._target.revision,
             "tokenizer-path": self._target.tokenizer,
         }
-        args = merge_args(_shared_args(self._config.args), self._config.args)
+        args = merge_args(_shared_args(self._config.args, known), self._config.args)
         flags = (
             *render_args({"model-path": self._target.model, "served-model-name": name}),
             *render_args({"host": prefix.host, "port": port}),
@@ -183,6 +209,10 @@ class SglangEngine:
         """Totals from a parsed metrics page; see `counters_from_sglang` for what it does not hold."""
         return counters_from_sglang(samples)
 
+    def scoring(self) -> SglangScoring:
+        """How it is asked for token ids and scores."""
+        return SglangScoring()
+
     def explain(self, log: str, returncode: int | None) -> Failure:
         """Root cause of a launch that failed or died."""
         return explain_sglang(log, returncode)
@@ -194,13 +224,16 @@ def is_tested(version: str) -> bool:
     return match is not None and TESTED[0] <= (int(match[1]), int(match[2]), int(match[3])) < TESTED[1]
 
 
-def _shared_args(config: Mapping[str, ArgValue]) -> dict[str, ArgValue]:
+def _shared_args(config: Mapping[str, ArgValue], known: Capabilities) -> dict[str, ArgValue]:
+    """`SHARED_ARGS` without those that the config names and those that the version does not have."""
     named = {normal_name(name).removeprefix("no-") for name in config}
     radix = any("radix" in name for name in named)
     return {
         name: value
         for name, value in SHARED_ARGS.items()
-        if name not in named and not (radix and name == "disable-radix-cache")
+        if name not in named
+        and not (radix and name == "disable-radix-cache")
+        and (name != "sampling-defaults" or known.flag(name) is not None)
     }
 
 

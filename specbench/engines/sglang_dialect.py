@@ -6,6 +6,7 @@ Names are those of SGLang 0.5.23.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from specbench.engines.base import Description
@@ -32,6 +33,11 @@ _NOT_SETTINGS: Final = re.compile(
 
 _LINE: Final = re.compile(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?(?: [A-Z]+\d+)*\] ?")
 _ANSI: Final = re.compile(r"\x1b\[[0-9;]*m")
+_WEIGHTS_LINE: Final = re.compile(
+    r"^(?:\[[^\] ]+ [^\] ]+ ?([^\]]*)\] )?Load weight end\.(?: elapsed=([\d.]+) s,)?.*\bmem usage=([\d.]+) GB",
+    re.MULTILINE,
+)
+"""The rank, its seconds, and by how much its device's free memory fell; SGLang's GB are GiB."""
 _FACT_LINES: Final = re.compile(
     r"Max running requests is reset"
     r"|speculative_num_draft_tokens is (?:adjusted|set|not set)"
@@ -89,6 +95,38 @@ def fact_lines(log: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(lines))
 
 
+@dataclass(frozen=True, slots=True)
+class LoadedWeights:
+    """What a start-up log tells of weights; null where it tells nothing.
+
+    Attributes:
+        bytes: target and drafts together, on the device that holds most. By how much free memory fell: on a CPU
+            other programs' use is in it.
+        draft_bytes: what was loaded there after the target.
+        seconds: in the rank that was slowest.
+    """
+
+    bytes: int | None = None
+    draft_bytes: int | None = None
+    seconds: float | None = None
+
+
+def loaded_weights(log: str) -> LoadedWeights:
+    """Every rank prints a line for the target and then one for each draft."""
+    ranks: dict[str, list[tuple[str, str]]] = {}
+    for rank, seconds, gib in _WEIGHTS_LINE.findall(_ANSI.sub("", log)):
+        ranks.setdefault(rank, []).append((seconds, gib))
+    if not ranks:
+        return LoadedWeights()
+    most = max(([float(gib) for _, gib in lines] for lines in ranks.values()), key=sum)
+    timed = all(seconds for lines in ranks.values() for seconds, _ in lines)
+    return LoadedWeights(
+        bytes=round(sum(most) * (1 << 30)),
+        draft_bytes=round(sum(most[1:]) * (1 << 30)) if len(most) > 1 else None,
+        seconds=max(sum(float(s) for s, _ in lines) for lines in ranks.values()) if timed else None,
+    )
+
+
 def describe_from_server_info(info: Json, models: Json, log: str = "") -> Description:
     """Build a description from what the server says of itself.
 
@@ -113,6 +151,7 @@ def describe_from_server_info(info: Json, models: Json, log: str = "") -> Descri
     asked = info.get("max_running_requests")
     if admitted is not None and isinstance(asked, int) and admitted < asked:
         facts.append(f"max_running_requests is {asked}, but the KV memory admits only {admitted} at once")
+    weights = loaded_weights(log)
     return Description(
         version=str(info.get("version") or ""),
         max_model_len=_number(lengths[0]) if lengths else None,
@@ -121,6 +160,10 @@ def describe_from_server_info(info: Json, models: Json, log: str = "") -> Descri
         settings=settings,
         speculation=speculation if speculating else {},
         facts=tuple(facts),
+        weights_bytes=weights.bytes,
+        draft_weights_bytes=weights.draft_bytes,
+        weights_load_s=weights.seconds,
+        max_running_requests=admitted if admitted is not None else _number(asked),
     )
 
 

@@ -13,12 +13,18 @@ from specbench.engines.checkpoint import Checkpoint, read_checkpoint, same_token
 from specbench.engines.command import lacks_host_network
 from specbench.engines.flags import normal_name
 from specbench.engines.prefix import PORT, publishes_port
-from specbench.engines.sglang_setting_problems import setting_problems, tree_problems
+from specbench.engines.sglang_flag_conflicts import flag_conflicts
+from specbench.engines.sglang_setting_problems import setting_problems
 from specbench.engines.sglang_speculation import BUNDLED_ARCHITECTURES
+from specbench.engines.sglang_tree_problems import tree_problems
+from specbench.workloads.context import context_limit
 
 if TYPE_CHECKING:
     from specbench.config.grid import Arm
     from specbench.config.model import ArgValue, EngineConfig, Target
+
+LONGER_CONTEXT: Final = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
+"""Makes SGLang take contexts beyond what a config.json says."""
 
 SIMULATED_ACCEPTANCE: Final = "SGLANG_SIMULATE_ACC_LEN"
 """Makes SGLang accept drafts whatever they say."""
@@ -40,6 +46,8 @@ OWNED_FLAGS: Final = {
     "config": "write its content under engine.args, where both arms and reports show it",
 }
 """Flags that specbench sets, or that would make the server unusable for it."""
+
+ASSISTANTS: Final = frozenset({"Gemma4AssistantForCausalLM", "Gemma4UnifiedAssistantForCausalLM"})
 
 _FIELD_OF: Final = {
     "speculative-algorithm": "method",
@@ -69,13 +77,20 @@ def sglang_problems(
         return [*_flag_problems(engine.args, "engine.args", known), *_engine_problems(engine, model)]
     entry = arm.entry if index is None else index
     where = f"arms[{entry}]" if entry is not None else f"arm {arm.id}"
-    found = [*_flag_problems(arm.args, f"{where}.args", known), *_simulated(arm.env, f"{where}.env")]
+    found = [
+        *_flag_problems(arm.args, f"{where}.args", known),
+        *_length_problems(arm.args, f"{where}.args", engine, model),
+        *_simulated(arm.env, f"{where}.env"),
+    ]
     method = known.method(arm.method)
     if method is None:
         return [*found, _no_method(arm.method or "", where, known)]
     found += _draft_needs(arm, method, model, where)
     found += tree_problems(arm, method, where, known)
     found += setting_problems(arm, method, where, known)
+    found += flag_conflicts(engine, arm, method, where, known)
+    found += _short_draft(engine, arm, model, where)
+    found += _assistant_problems(arm, method, where)
     if arm.draft is not None and method.engine_name == "STANDALONE":
         found += _vocabulary_problems(arm.draft, model, where)
     return found
@@ -86,6 +101,12 @@ def _no_method(name: str, where: str, known: Capabilities) -> Problem:
     never = next((row for row in known.table.never if row.name == plain(name)), None)
     if never is not None:
         return Problem(key, f"{name} does not exist in SGLang; it has {usable}", never.hint)
+    spans = known.method_elsewhere(name)
+    if spans:
+        has = " and ".join(str(span) for span in spans)
+        return Problem(
+            key, f"SGLang {known.version_text} has no {name}; SGLang has it {has}", f"use one of: {usable}"
+        )
     return Problem(key, f"SGLang has no method {name!r}", near(name, known.usable) or f"use one of: {usable}")
 
 
@@ -146,15 +167,45 @@ def _engine_problems(engine: EngineConfig, model: Checkpoint | None) -> Iterator
             "set one value for all arms, for example 0.8",
             fatal=False,
         )
-    length = _whole(engine.args, "context-length")
-    longest = model.max_positions if model else None
-    allowed = engine.env.get("SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", "").lower() in ("1", "true")
-    if length and longest and length > longest and not allowed:
+    yield from _length_problems(engine.args, "engine.args", engine, model)
+
+
+def _length_problems(
+    args: Mapping[str, ArgValue], where: str, engine: EngineConfig, model: Checkpoint | None
+) -> Iterator[Problem]:
+    """A context that the target does not have; what overrides its config.json cannot be judged here."""
+    length, longest = context_limit(args), model.max_positions if model else None
+    if length and longest and length > longest and not _any_length(engine, args):
+        name = next((name for name in args if normal_name(name) == "context-length"), "context-length")
         yield Problem(
-            "engine.args.context-length",
+            f"{where}.{name}",
             f"{length} is more than the target's {longest} positions",
             f"use at most {longest}",
         )
+
+
+def _short_draft(engine: EngineConfig, arm: Arm, model: Checkpoint | None, where: str) -> Iterator[Problem]:
+    """SGLang starts a draft with the target's context, and refuses one that reads less (model_config.py)."""
+    draft = read_checkpoint(arm.draft or "")
+    reads = draft.max_positions if draft else None
+    args = {**engine.args, **arm.args}
+    length = context_limit(args) or (model.max_positions if model else None)
+    if reads and length and reads < length and not _any_length(engine, args, arm.env):
+        yield Problem(
+            f"{where}.draft",
+            f"the draft reads {reads} tokens, the target {length}: SGLang does not start with it",
+            f"set context-length: {reads} for all arms; or, for a head that reads further than its config.json "
+            f"says, {LONGER_CONTEXT}: 1 in engine.env",
+        )
+
+
+def _any_length(
+    engine: EngineConfig, args: Mapping[str, ArgValue], env: Mapping[str, str] | None = None
+) -> bool:
+    told = {**engine.env, **(env or {})}.get(LONGER_CONTEXT, "").lower()
+    return told in ("1", "true") or any(
+        normal_name(name) == "json-model-override-args" for name in (*engine.args, *args)
+    )
 
 
 def _simulated(env: Mapping[str, str], where: str) -> Iterator[Problem]:
@@ -173,6 +224,13 @@ def _draft_needs(arm: Arm, method: Method, model: Checkpoint | None, where: str)
         yield Problem(key, f"{arm.method} takes no draft model", "remove `draft`")
     if arm.draft is not None:
         return
+    if method.engine_name == "DSPARK" and not (model is not None and (model.path / "dspark").is_dir()):
+        yield Problem(
+            key,
+            "there is no draft, which works only for targets that bring a DSpark draft",
+            "add `draft:` unless the target is one of those",
+            fatal=False,
+        )
     if method.draft is Draft.REQUIRED:
         note = (
             ": SGLang would load the target a second time as its own draft"
@@ -198,6 +256,22 @@ def _draft_needs(arm: Arm, method: Method, model: Checkpoint | None, where: str)
             )
 
 
+def _assistant_problems(arm: Arm, method: Method, where: str) -> Iterator[Problem]:
+    """A Gemma 4 assistant drafts on the target's KV cache, under whatever name SGLang takes it."""
+    draft = read_checkpoint(arm.draft or "")
+    if draft is None or not ASSISTANTS.intersection(draft.architectures):
+        return
+    if method.engine_name == "EAGLE3":
+        yield Problem(f"{where}.method", "the draft is a Gemma 4 assistant", "write `method: frozen_kv_mtp`")
+    elif method.engine_name == "EAGLE":
+        yield Problem(
+            f"{where}.method",
+            "the draft is a Gemma 4 assistant: SGLang runs it as frozen_kv_mtp",
+            "write `method: frozen_kv_mtp`",
+            fatal=False,
+        )
+
+
 def _vocabulary_problems(draft_path: str, model: Checkpoint | None, where: str) -> Iterator[Problem]:
     draft = read_checkpoint(draft_path)
     if draft is None or model is None:
@@ -214,10 +288,3 @@ def _vocabulary_problems(draft_path: str, model: Checkpoint | None, where: str) 
             "the tokenizers of draft and target give different ids to the same tokens",
             "use a draft of the target's family",
         )
-
-
-def _whole(args: Mapping[str, ArgValue], flag: str) -> int | None:
-    for name, value in args.items():
-        if normal_name(name) == flag and isinstance(value, int) and not isinstance(value, bool):
-            return value
-    return None

@@ -1,20 +1,14 @@
-"""What SGLang would refuse, change or ignore among an arm's K and settings."""
+"""What SGLang would refuse, change or ignore among an arm's settings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from specbench.engines.base import Problem
 from specbench.engines.capabilities.schema import Capabilities, Kind, Method, Setting, near
-from specbench.engines.sglang_speculation import (
-    ADAPTIVE_STEPS,
-    NGRAM,
-    TREE,
-    drafts_chains,
-    setting_name,
-    tree_numbers,
-)
+from specbench.engines.sglang_mode_problems import adaptive_problems, decoupled_problems
+from specbench.engines.sglang_speculation import TREE, setting_name, tree_numbers
 
 if TYPE_CHECKING:
     from specbench.config.grid import Arm
@@ -29,69 +23,6 @@ _TYPES: Final[dict[Kind, tuple[type, ...]]] = {
     Kind.FLAG: (bool,),
     Kind.CHOICE: (str,),
 }
-
-
-def tree_problems(arm: Arm, method: Method, where: str, known: Capabilities) -> Iterator[Problem]:
-    """K, and the three numbers that may stand in its place."""
-    own = {setting_name(name): v for name, v in arm.settings.items() if v is not None}
-    given = [name for name in TREE if name in own]
-    if arm.k is not None and arm.k < method.k.least:
-        yield Problem(f"{where}.k", f"K is {arm.k}", f"use at least {method.k.least}")
-    if drafts_chains(method, known):
-        yield from _chain_problems(arm, own, given, where)
-    elif arm.k is not None and "num_draft_tokens" in given:
-        yield _k_unused(where, "num_draft_tokens")
-    if method.engine_name == "UNO" and "num_draft_tokens" not in tree_numbers(arm, method, known):
-        yield Problem(f"{where}.k", "uno needs the number of draft tokens", "add `k: 3`, for example")
-    if method.engine_name == NGRAM and {"num_steps", "eagle_topk"} & set(given):
-        yield Problem(
-            f"{where}.settings.{next(n for n in given if n != 'num_draft_tokens')}",
-            "ngram takes its breadth from ngram_max_bfs_breadth and ignores this",
-            "remove it",
-            fatal=False,
-        )
-    for name, block in (("dflash_block_size", "DFLASH"), ("dspark_block_size", "DSPARK")):
-        if method.engine_name == block and name in own and arm.k is not None:
-            yield Problem(f"{where}.settings.{name}", "k says the same", "give one of the two")
-
-
-def _chain_problems(arm: Arm, own: Mapping[str, Any], given: Sequence[str], where: str) -> Iterator[Problem]:
-    whole = len(given) == len(TREE)
-    if arm.k is not None and whole:
-        yield _k_unused(where, "the three tree settings")
-    elif arm.k is not None and given and not (given == ["eagle_topk"] and own["eagle_topk"] == 1):
-        yield Problem(
-            f"{where}.settings.{given[0]}",
-            f"k is a chain of {arm.k}; a tree needs {', '.join(TREE)}",
-            f"give all three, or remove {' and '.join(given)}",
-        )
-    elif arm.k is None and given and not whole:
-        missing = ", ".join(name for name in TREE if name not in given)
-        yield Problem(
-            f"{where}.settings.{given[0]}",
-            f"a tree needs its three numbers; {missing} is missing",
-            "give num_steps, eagle_topk and num_draft_tokens together, or `k` for a chain",
-        )
-    elif arm.k is None and not given and not own.get("adaptive"):
-        yield Problem(
-            f"{where}.k",
-            "there is no K: SGLang chooses steps, branches and draft tokens by the target's architecture",
-            "add `k: 3`, for example, to know what is measured",
-            fatal=False,
-        )
-    if whole:
-        steps, topk, nodes = (own[name] for name in TREE)
-        if all(isinstance(n, int) for n in (steps, topk, nodes)) and topk == 1 and nodes != steps + 1:
-            yield Problem(
-                f"{where}.settings.num_draft_tokens",
-                f"with eagle_topk 1 SGLang changes {nodes} to num_steps + 1 = {steps + 1}",
-                f"write {steps + 1}, or `k: {steps}`",
-                fatal=False,
-            )
-
-
-def _k_unused(where: str, instead: str) -> Problem:
-    return Problem(f"{where}.k", f"{instead} take the place of k", "remove k", fatal=False)
 
 
 def setting_problems(arm: Arm, method: Method, where: str, known: Capabilities) -> Iterator[Problem]:
@@ -126,10 +57,15 @@ def _unknown(raw: str, key: str, known: Capabilities) -> Problem:
     gone = known.hint(raw)
     if gone:
         return Problem(key, f"SGLang no longer has {raw}", gone)
+    later = next((row.span for row in known.setting_history(raw) if row.span.since), None)
+    if later is not None:
+        return Problem(
+            key, f"SGLang {known.version_text} does not have {raw} yet", f"{later}: upgrade, or remove it"
+        )
     hint = near(setting_name(raw), [setting.name for setting in known.settings])
     return Problem(
         key,
-        f"SGLang {known.table.newest} has no speculative setting {raw!r}",
+        f"SGLang {known.version_text} has no speculative setting {raw!r}",
         hint or "check it against `python -m sglang.launch_server --help` of your version",
         fatal=bool(hint),
     )
@@ -144,7 +80,9 @@ def _value(setting: Setting, value: ArgValue, key: str) -> Iterator[Problem]:
     elif isinstance(value, int | float) and not isinstance(value, bool):
         low, high = setting.low, setting.high
         if (low is not None and value < low) or (high is not None and value > high):
-            yield Problem(key, f"{value} is out of range", f"use {low:g} to {high:g}")
+            least = f"{low:g}" if low is not None else "anything"
+            allowed = f"{least} or more" if high is None else f"{least} to {high:g}"
+            yield Problem(key, f"{value} is out of range", f"use {allowed}")
 
 
 def _threshold_problems(settings: Mapping[str, Any], where: str) -> Iterator[Problem]:
@@ -161,12 +99,13 @@ def _threshold_problems(settings: Mapping[str, Any], where: str) -> Iterator[Pro
             "use 1.0 for an output that is the target's",
             fatal=False,
         )
-    if lossy and settings.get("use_rejection_sampling") is True:
-        yield Problem(
-            f"{where}.settings.use_rejection_sampling",
-            "SGLang refuses it together with accept thresholds below 1",
-            "remove one of the two",
-        )
+    for name in ("use_rejection_sampling", "use_block_verification"):
+        if lossy and settings.get(name) is True:
+            yield Problem(
+                f"{where}.settings.{name}",
+                "SGLang refuses it together with accept thresholds below 1",
+                "remove one of the two",
+            )
 
 
 def _combination_problems(
@@ -191,21 +130,13 @@ def _combination_problems(
     if method.engine_name == "UNO" and "uno_lora_path" not in settings:
         yield Problem(f"{where}.settings", "uno needs its LoRA checkpoint", "add uno_lora_path")
     numbers = tree_numbers(arm, method, known)
-    if settings.get("adaptive") is True and method.engine_name in ("EAGLE", "EAGLE3"):
-        if numbers.get("eagle_topk", 1) != 1:
-            yield Problem(
-                key + "adaptive",
-                "SGLang switches it off for trees (eagle_topk above 1)",
-                "use `k`",
-                fatal=False,
-            )
-        steps = numbers.get("num_steps")
-        if steps is not None and steps not in ADAPTIVE_STEPS and "adaptive_config" not in settings:
-            yield Problem(
-                f"{where}.k" if arm.k is not None else key + "num_steps",
-                f"adaptive speculation starts from one of its own numbers of steps, not from {steps}",
-                f"use one of {', '.join(map(str, ADAPTIVE_STEPS[1:]))}, or add adaptive_config",
-            )
+    branches = numbers.get("eagle_topk", 1)
+    sampling = [n for n in ("use_rejection_sampling", "use_block_verification") if settings.get(n) is True]
+    if method.engine_name in ("EAGLE", "EAGLE3") and sampling and branches != 1:
+        yield Problem(key + sampling[0], "SGLang has it for chains only (eagle_topk 1)", "use `k`")
+    if method.engine_name in ("EAGLE", "EAGLE3"):
+        yield from adaptive_problems(arm, settings, numbers, where)
+    yield from decoupled_problems(settings, where)
     budget, nodes = settings.get("ngram_external_sam_budget"), numbers.get("num_draft_tokens", 12)
     if "ngram_external_corpus_path" in settings and not budget:
         yield Problem(

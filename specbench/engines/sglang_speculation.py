@@ -9,6 +9,7 @@ A tree of an EAGLE head has three numbers; they are settings and take the place 
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Final
 
 from specbench.engines.capabilities.schema import Draft, plain
@@ -65,7 +66,8 @@ def speculation_words(arm: Arm, known: Capabilities) -> tuple[str, ...]:
     for raw, value in arm.settings.items():
         name = setting_name(raw)
         if name not in TREE:
-            args[flag_of(name, known)] = value
+            # SGLang reads a list as one word of JSON.
+            args[flag_of(name, known)] = json.dumps(value) if isinstance(value, list) else value
     return tuple(render_args(args))
 
 

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 
+from specbench.engines.admission import Admission, whole_arg
 from specbench.engines.base import Description, EngineMissing, Failure, LaunchSpec, Memory, Problem
 from specbench.engines.capabilities import capabilities
+from specbench.engines.capabilities.schema import Draft
 from specbench.engines.command import is_local_command
 from specbench.engines.flags import merge_args, normal_name, render_args
 from specbench.engines.ports import HOST
@@ -24,6 +26,7 @@ from specbench.engines.vllm_command import (
 from specbench.engines.vllm_dialect import counters_from_vllm, describe_from_server_info
 from specbench.engines.vllm_failures import explain_vllm
 from specbench.engines.vllm_problems import Site, vllm_problems
+from specbench.engines.vllm_scoring import VllmScoring
 from specbench.engines.vllm_speculation import observation_words, speculation_words
 from specbench.observe import prometheus
 
@@ -44,6 +47,11 @@ SHARED_ARGS: Final[dict[str, ArgValue]] = {
 }
 """Added to every arm unless the config sets them. Requests carry their whole sampling parameters, so
 a model's own generation config must not add any; rounds repeat prompts, so prefixes are not kept."""
+
+GPU_SEQS: Final = 256
+"""What ``max-num-seqs`` is by default on GPUs below 70 GiB; larger ones get up to 1024 (vLLM 0.32)."""
+CPU_SEQS: Final = 128
+"""The same on a CPU."""
 
 SHARED_ENV: Final = {"VLLM_NO_USAGE_STATS": "1", "VLLM_SERVER_DEV_MODE": "1"}
 """Development mode offers the cache reset and the resolved settings; the server listens on 127.0.0.1 only."""
@@ -134,11 +142,49 @@ class VllmEngine:
             return "none"
         return "until_reset" if method.forgets else "always"
 
+    def context_kept(self, arm: Arm) -> int:
+        """What drafting needs: none is done in a step whose longest request, with the K drafts that are being
+        verified, has no room for K more (``_input_fits_in_drafter`` of model runner V1).
+        """
+        method = self.capabilities().method(arm.method)
+        reads_context = method is not None and method.draft in (Draft.REQUIRED, Draft.BUNDLED)
+        return 2 * (arm.k or 0) if reads_context else 0
+
+    def admission(self, arm: Arm) -> Admission:
+        """Requests that it runs at once, over all data-parallel ranks; the least that its default can be."""
+        args = merge_args(self._config.args, arm.args)
+        ranks = whole_arg(args, "data-parallel-size") or 1
+        given = whole_arg(args, "max-num-seqs")
+        if given is not None:
+            return Admission(given * ranks, "max-num-seqs", "config")
+        found = self._found()
+        default = CPU_SEQS if isinstance(found, Build) and found.on_cpu else GPU_SEQS
+        return Admission(default * ranks, "max-num-seqs", "engine")
+
     def draft_alone(self, arm: Arm) -> VllmEngine:
         """This engine with an arm's draft as its target."""
         from specbench.config.model import Target
 
         return VllmEngine(Target.model_validate({"model": arm.draft}), self._config)
+
+    def wrong_output(self, arm: Arm, temperature: float) -> str:  # noqa: ARG002 - every method is hit
+        """The temperature that is lost on CPUs.
+
+        ``_expand_kernel_impl`` of ``vllm/utils/cpu_triton_utils.py`` writes the temperatures of drafted tokens
+        into a copy and throws it away, so that logits are divided by whatever the memory held.
+        """
+        found = self._found()
+        if (
+            temperature > 0
+            and isinstance(found, Build)
+            and found.on_cpu
+            and found.version.startswith("0.32.")
+        ):
+            return (
+                "vLLM 0.32 on CPUs never sets the temperature, top_p and top_k of drafted tokens: at temperature "
+                "above 0 drafts are judged by made-up probabilities"
+            )
+        return ""
 
     def lossy(self, arm: Arm) -> str:
         """Why an arm's output is not the target's by configuration; empty when it is."""
@@ -242,6 +288,10 @@ class VllmEngine:
     def counters(self, samples: Samples) -> EngineCounters:
         """Totals from a parsed metrics page."""
         return counters_from_vllm(samples)
+
+    def scoring(self) -> VllmScoring:
+        """How it is asked for token ids and scores."""
+        return VllmScoring()
 
     def explain(self, log: str, returncode: int | None) -> Failure:
         """Root cause of a launch that failed or died."""

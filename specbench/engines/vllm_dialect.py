@@ -23,6 +23,12 @@ DRAFTS: Final = "vllm:spec_decode_num_drafts_total"
 CACHE_CONFIG: Final = "vllm:cache_config_info"
 
 _KV_LINE = re.compile(r"(?:CPU|GPU|XPU)(?: \+ host)? KV cache size: ([\d,]+) tokens")
+_CONCURRENCY_LINE = re.compile(r"Maximum concurrency for [\d,]+ tokens per request: ([\d.]+)x")
+_WEIGHTS_LINE = re.compile(
+    r"^(\([^)]*\))?.*(?:Model loading|Loading model weights) took ([\d.]+) (?:GiB|GB)\b", re.MULTILINE
+)
+"""Its GB are GiB in every version."""
+_LOAD_LINE = re.compile(r"^(\([^)]*\))?.*Loading weights took ([\d.]+) seconds", re.MULTILINE)
 _FACT_LINES = re.compile(
     r"(?:Using V2 Model Runner"
     r"|using the V1 model runner instead"
@@ -133,6 +139,33 @@ def kv_capacity_tokens(log: str, samples: Samples | None = None) -> int | None:
     return sum(sizes) if sizes else None
 
 
+def max_concurrency(log: str, samples: Samples | None = None) -> float | None:
+    """Requests of the model's full length that fit: from the start-up log, else from ``cache_config_info``."""
+    found = _CONCURRENCY_LINE.findall(log)
+    if found:
+        return float(found[-1])
+    labels = [
+        labels.get("kv_cache_max_concurrency", "") for labels, _ in (samples or {}).get(CACHE_CONFIG, [])
+    ]
+    numbers = [float(text) for text in labels if text.replace(".", "", 1).isdigit()]
+    return sum(numbers) if numbers else None
+
+
+def weights_bytes(log: str) -> int | None:
+    """Of the weights on the device that holds most. The draft is loaded inside the same measurement, so that
+    its own share is not told; a CPU build prints no such line."""
+    found = _WEIGHTS_LINE.findall(log)
+    return round(max(float(gib) for _, gib in found) * (1 << 30)) if found else None
+
+
+def weights_load_s(log: str) -> float | None:
+    """Seconds that reading weights took, target and draft after each other, in the worker that was slowest."""
+    by_worker: dict[str, float] = {}
+    for worker, seconds in _LOAD_LINE.findall(log):
+        by_worker[worker] = by_worker.get(worker, 0.0) + float(seconds)
+    return max(by_worker.values()) if by_worker else None
+
+
 def fact_lines(log: str) -> tuple[str, ...]:
     """Start-up lines that change how results are read, without their prefix, each once."""
     lines = (_LOG_PREFIX.sub("", line).strip() for line in log.splitlines() if _FACT_LINES.search(line))
@@ -168,6 +201,7 @@ def describe_from_server_info(
         speculating = DRAFTS in samples
     lengths = [item.get("max_model_len") for item in models.get("data", [])]
     length = lengths[0] if lengths else None
+    running = settings.get("scheduler_config.max_num_seqs")
     return Description(
         version=version,
         max_model_len=int(length) if isinstance(length, int | float) else None,
@@ -176,4 +210,8 @@ def describe_from_server_info(
         settings=settings,
         speculation=speculation,
         facts=fact_lines(log),
+        weights_bytes=weights_bytes(log),
+        weights_load_s=weights_load_s(log),
+        max_concurrency=max_concurrency(log, samples),
+        max_running_requests=running if isinstance(running, int) else None,
     )

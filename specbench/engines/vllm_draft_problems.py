@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 from specbench.engines.base import Problem
 from specbench.engines.capabilities.schema import Capabilities, Draft, Method
 from specbench.engines.checkpoint import Checkpoint, read_checkpoint, same_token_ids
-from specbench.engines.flags import normal_name
+from specbench.engines.flags import merge_args, normal_name
 from specbench.engines.vllm_speculation import takes_json
+from specbench.workloads.context import context_limit
 
 if TYPE_CHECKING:
     from specbench.config.grid import Arm
@@ -85,6 +86,7 @@ def draft_problems(
     """Whether the draft fits the target; ``v1`` when model runner V1 is certain."""
     yield from _parallelism(engine, arm, method, where, v1=v1)
     draft = read_checkpoint(arm.draft or "")
+    yield from _length(engine, arm, method, draft, model, where)
     if draft is None:
         return
     key = f"{where}.draft"
@@ -112,22 +114,36 @@ def draft_problems(
         )
     if model is not None:
         yield from _vocabulary(arm, method, draft, model, key)
-    args = {normal_name(name): value for name, value in engine.args.items()}
-    given = args.get("max-model-len")
-    length = given if isinstance(given, int) and given > 0 else model.max_positions if model else None
+
+
+def _length(
+    engine: EngineConfig,
+    arm: Arm,
+    method: Method,
+    draft: Checkpoint | None,
+    model: Checkpoint | None,
+    where: str,
+) -> Iterator[Problem]:
+    """Whether the draft reads as far as the target does."""
+    length = context_limit(merge_args(engine.args, arm.args)) or (model.max_positions if model else None)
     own = arm.settings.get("max_model_len")
-    if isinstance(own, int) and draft.max_positions and own > draft.max_positions:
+    reads = draft.max_positions if draft else None
+    if isinstance(own, int) and not isinstance(own, bool):
+        for whose, most in (("draft's", reads), ("target's", length)):
+            if most and own > most:
+                yield Problem(
+                    f"{where}.settings.max_model_len",
+                    f"{own} is more than the {whose} {most} positions",
+                    f"use at most {most}",
+                )
+        return
+    # Medusa heads have no positions of their own.
+    if method.name != "medusa" and reads and length and reads < length:
         yield Problem(
-            f"{where}.settings.max_model_len",
-            f"{own} is more than the draft's {draft.max_positions} positions",
-            f"use at most {draft.max_positions}",
-        )
-    elif method.name == "draft_model" and draft.max_positions and length and draft.max_positions < length:
-        yield Problem(
-            key,
-            f"the draft reads {draft.max_positions} tokens, the target {length}: longer requests stop the "
-            "drafting of the whole batch",
-            f"keep prompt + output + K below {draft.max_positions}, or set max-model-len to it",
+            f"{where}.draft",
+            f"the draft reads {reads} tokens, the target {length}: one request that is longer stops the "
+            "drafting of its whole batch",
+            f"keep prompt + output + 2 K below {reads}, or set max-model-len to it",
             fatal=False,
         )
 

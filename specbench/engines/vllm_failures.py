@@ -139,6 +139,31 @@ TABLE: Final[tuple[Row, ...]] = (
         "Use at most {3}, or leave it out.",
     ),
     _row(
+        r"for SpeculativeConfig\n\s+Value error, User-specified max_model_len \((\d+)\) is greater than the "
+        r"derived max_model_len \(\w+=(\d+)",
+        _F.BAD_SPECULATION,
+        "The arm's max_model_len {1} is more than the draft's {2} positions.",
+        "Use at most {2}, or leave it out.",
+    ),
+    _row(
+        r"Unknown quantization method: ([\w-]+)",
+        _F.BAD_ARGUMENT,
+        "This vLLM has no quantisation {1!r} on this device.",
+        "Correct `quantization`, or leave it out: a quantised checkpoint says itself what it is.",
+    ),
+    _row(
+        r"Cannot find the config file for ([\w-]+)",
+        _F.BAD_ARGUMENT,
+        "A model is to be read as {1}, and its checkpoint is not quantised that way.",
+        "Take `quantization` out of the arm's settings and engine.args, or use a checkpoint of that kind.",
+    ),
+    _row(
+        r"_C::(?:static|dynamic)\w*_scaled_fp8_quant\(\) expected at most 0 argument",
+        _F.UNSUPPORTED_METHOD,
+        "This vLLM build cannot quantise to fp8.",
+        "Use a GPU, or a checkpoint of another kind (int8 of compressed-tensors runs on CPUs).",
+    ),
+    _row(
         r"For parallel drafting, the draft model config must have",
         _F.BAD_SPECULATION,
         "This draft was not trained for parallel drafting: its config.json names no token for it.",
@@ -158,6 +183,7 @@ TABLE: Final[tuple[Row, ...]] = (
     ),
     _row(
         r"Value error, (synthetic_acceptance_\w+ must [^\n]*?|use_heterogeneous_vocab \w+ [^\n]*?"
+        r"|rejection_sample_method='synthetic' requires [^\n]*?|synthetic_acceptance_rates / [^\n]*?"
         r"|--per-request-spec-decode-metrics requires [^\n]*?|\w+ is only supported (?:by|with) [^\n]*?)"
         r"\.?(?: \[type=|$)",
         _F.BAD_SPECULATION,
@@ -174,7 +200,7 @@ TABLE: Final[tuple[Row, ...]] = (
         r"Arctic Inference is required.*?(arctic-inference[=<>.\d]*)",
         _F.MISSING_PACKAGE,
         "The suffix method needs the package arctic-inference in the engine's environment.",
-        "Install it there: pip install {1}.",
+        "Install it there: pip install {1}. It is compiled; docs/engines.md says with what.",
     ),
     _row(
         r"custom_class_proposer[\s\S]*?No module named '([\w.]+)'",
@@ -201,6 +227,12 @@ TABLE: Final[tuple[Row, ...]] = (
         "Install it there, or correct engine.command to the right environment's Python.",
     ),
     _row(
+        r"Unsupported speculative method: 'mlp_speculator'",
+        _F.UNSUPPORTED_METHOD,
+        "vLLM kept the name mlp_speculator and cannot run it any more.",
+        "Use another method.",
+    ),
+    _row(
         r"Unsupported speculative method: '(\w+)'",
         _F.UNSUPPORTED_METHOD,
         "This target cannot do {1}: its checkpoint has no such draft layers.",
@@ -217,6 +249,12 @@ TABLE: Final[tuple[Row, ...]] = (
         _F.UNSUPPORTED_METHOD,
         "Synthetic acceptance does not work on this CPU build.",
         "Use rejection_sample_method: standard, or a GPU.",
+    ),
+    _row(
+        r"assert num_speculative_tokens == self\.num_speculative_tokens",
+        _F.BAD_SPECULATION,
+        "num_speculative_tokens_per_batch_size asked for another K than the arm's, and the drafter has only that.",
+        "Remove the schedule: suffix, medusa and ngram_gpu always draft K tokens.",
     ),
     _row(
         r"(?:The first batch-size range must start at 1|batch-size range)[^\n]*",

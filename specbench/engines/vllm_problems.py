@@ -15,6 +15,7 @@ from specbench.engines.flags import normal_name
 from specbench.engines.prefix import PORT, publishes_port
 from specbench.engines.vllm_draft_problems import draft_problems, k_problems
 from specbench.engines.vllm_setting_problems import setting_problems
+from specbench.workloads.context import context_limit
 
 if TYPE_CHECKING:
     from specbench.config.grid import Arm
@@ -80,7 +81,10 @@ def vllm_problems(
         return [*_flag_problems(engine.args, "engine.args", site), *_engine_problems(engine, model, site)]
     entry = arm.entry if index is None else index
     where = f"arms[{entry}]" if entry is not None else f"arm {arm.id}"
-    found = [*_flag_problems(arm.args, f"{where}.args", site)]
+    found = [
+        *_flag_problems(arm.args, f"{where}.args", site),
+        *_length_problems(arm.args, f"{where}.args", engine, model),
+    ]
     method = site.known.method(arm.method)
     if method is None:
         return [*found, _no_method(arm.method or "", where, site.known)]
@@ -179,22 +183,24 @@ def _engine_problems(engine: EngineConfig, model: Checkpoint | None, site: Site)
             "in the baseline too",
             f"name {itself} here and this folder as the `draft` of an arm",
         )
-    length = max_model_len(engine.args)
-    longest = model.max_positions if model else None
-    if length and longest and length > longest and engine.env.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN") != "1":
+    yield from _length_problems(engine.args, "engine.args", engine, model)
+
+
+def _length_problems(
+    args: Mapping[str, ArgValue], where: str, engine: EngineConfig, model: Checkpoint | None
+) -> Iterator[Problem]:
+    """A context that the target does not have; what overrides its config.json cannot be judged here."""
+    length, longest = context_limit(args), model.max_positions if model else None
+    free = engine.env.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN") == "1" or any(
+        normal_name(name).partition(".")[0] == "hf-overrides" for name in (*engine.args, *args)
+    )
+    if length and longest and length > longest and not free:
+        name = next((name for name in args if normal_name(name) == "max-model-len"), "max-model-len")
         yield Problem(
-            "engine.args.max-model-len",
+            f"{where}.{name}",
             f"{length} is more than the target's {longest} positions",
             f"use at most {longest}",
         )
-
-
-def max_model_len(args: Mapping[str, ArgValue]) -> int | None:
-    """The configured context length, when it is given as a plain number."""
-    for name, value in args.items():
-        if normal_name(name) == "max-model-len" and isinstance(value, int) and not isinstance(value, bool):
-            return value if value > 0 else None
-    return None
 
 
 def _method_problems(

@@ -2,6 +2,10 @@
 
 Tokens are counted by the engine: by the ids of a chunk, else by the growth of its cumulative usage. A chunk
 that shows text and carries neither has an unknown count (-1); nothing is ever put in its place.
+
+An end-of-text token counts, as it does in every engine's usage. vLLM sends its id in a chunk of its own.
+SGLang's chat streams end with a chunk that says ``stop`` and no count, and then the usage: when that is
+greater by exactly one, the token came with that ``stop``.
 """
 
 from __future__ import annotations
@@ -85,12 +89,14 @@ _CHUNKS: Final = msgspec.json.Decoder(_Chunk)
 class DeltaDecoder:
     """Reads the events of one request in their order; it remembers how many tokens were counted so far."""
 
-    __slots__ = ("_blind", "_counted")
+    __slots__ = ("_blind", "_counted", "_stopped")
 
     def __init__(self) -> None:
         self._counted = 0
         self._blind = False
         """Some tokens since the last usage were seen but not counted."""
+        self._stopped = False
+        """The model has stopped by itself, in an event that counted nothing."""
 
     def decode(self, data: bytes) -> Delta:
         """One event's data, ``[DONE]`` excluded.
@@ -116,6 +122,12 @@ class DeltaDecoder:
             for choice in chunk.choices:
                 shown = self._read(choice, delta) or shown
             delta.tokens = self._count(delta, shown)
+            if delta.finish_reason is not None:
+                counted = delta.completion_tokens is not None or delta.token_ids
+                self._stopped = delta.finish_reason == "stop" and not counted
+        elif self._stopped and not self._blind and delta.completion_tokens == self._counted + 1:
+            delta.tokens = 1
+            self._stopped = False
         if delta.completion_tokens is not None and delta.completion_tokens > self._counted:
             self._counted = delta.completion_tokens
             self._blind = False

@@ -173,8 +173,27 @@ class TreeUse:
         return self.cpu_s / self.wall_s if self.wall_s > 0 else None
 
 
+@dataclass(frozen=True, slots=True)
+class HostReading:
+    """The whole machine and a process tree at one moment.
+
+    Attributes:
+        at_s: on the clock of ``time.perf_counter``.
+        machine_cpu_s: processor time used on all cores since the machine started, waiting for disks not counted.
+        machine_memory_bytes: total minus available.
+        tree_cpu_s: as `TreeUse.cpu_s` so far.
+        tree_rss_bytes: sum of resident memory.
+    """
+
+    at_s: float
+    machine_cpu_s: float
+    machine_memory_bytes: int
+    tree_cpu_s: float
+    tree_rss_bytes: int
+
+
 class ProcessTreeSampler:
-    """Looks at a process tree once a second in a thread of its own.
+    """Looks at a process tree, and at the machine around it, once a second in a thread of its own.
 
     Resident memory is used and not the exact PSS, since reading that walks every mapping of the engine.
     ``pids`` is called in the thread and gives the processes that belong to the tree now; finding them
@@ -198,6 +217,7 @@ class ProcessTreeSampler:
         self._peak_rss = 0
         self._samples = 0
         self._processes = 0
+        self._history: list[HostReading] = []
         self._first_at = 0.0
         self._last_at = 0.0
 
@@ -222,13 +242,21 @@ class ProcessTreeSampler:
     ) -> None:
         self.stop()
 
+    def readings(self, from_s: float, to_s: float) -> list[HostReading]:
+        """Those between two moments of ``time.perf_counter``."""
+        with self._lock:
+            return [x for x in self._history if from_s <= x.at_s <= to_s]
+
+    def _cpu_s(self) -> float:
+        return sum(cpu_s - self._first_cpu_s[pid] for pid, cpu_s in self._last_cpu_s.items())
+
     @property
     def use(self) -> TreeUse:
         """The totals so far."""
         with self._lock:
             return TreeUse(
                 peak_rss_bytes=self._peak_rss,
-                cpu_s=sum(cpu_s - self._first_cpu_s[pid] for pid, cpu_s in self._last_cpu_s.items()),
+                cpu_s=self._cpu_s(),
                 wall_s=self._last_at - self._first_at,
                 samples=self._samples,
                 processes=self._processes,
@@ -253,7 +281,8 @@ class ProcessTreeSampler:
             rss += memory.rss
             cpu_s[pid] = times.user + times.system
             seen += 1
-        now = time.monotonic()
+        machine_cpu_s, whole = _machine_cpu_s(), psutil.virtual_memory()
+        now, at_s = time.monotonic(), time.perf_counter()
         with self._lock:
             if not self._samples:
                 self._first_at = now
@@ -265,9 +294,18 @@ class ProcessTreeSampler:
             self._samples += 1
             self._peak_rss = max(self._peak_rss, rss)
             self._processes = max(self._processes, seen)
+            self._history.append(
+                HostReading(at_s, machine_cpu_s, int(whole.total - whole.available), self._cpu_s(), rss)
+            )
 
     def _run(self) -> None:
         while True:
             self.sample()
             if self._end.wait(self._interval_s):
                 return
+
+
+def _machine_cpu_s() -> float:
+    """Processor time that anybody used on this machine, all cores added up."""
+    times = psutil.cpu_times()  # time of guests is in user and nice
+    return sum(float(getattr(times, name, 0.0)) for name in ("user", "nice", "system", "irq", "softirq"))

@@ -12,16 +12,17 @@ import numpy as np
 from specbench.analysis.acceptance import FROM_REQUESTS, acceptance, is_ngram, pool
 from specbench.analysis.compare import PairedRatio, paired
 from specbench.analysis.engines import EngineLoad, engines_at_loads
+from specbench.analysis.matched import matched_parts
 from specbench.analysis.open_load import BINS, load_bins
 from specbench.analysis.run import ArmLoad, RunAnalysis, analyse
 from specbench.analysis.tails import METRICS
 from specbench.parity.run import judge_run
 from specbench.report import model as m
+from specbench.report.machine import headroom, machine_at, unlike_machines
+from specbench.report.policy import open_check_notes, open_check_result, policy, policy_notes, traffic_notes
 from specbench.verdict.guards import ALPHA as GUARD_ALPHA
-from specbench.verdict.policy import crossovers, schedules
 from specbench.verdict.registered import rule_changes
 from specbench.verdict.rule import Verdict, judge
-from specbench.verdict.words import ratio_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,10 +90,16 @@ def build(run: RunDir) -> m.Result:
         ).hexdigest(),
         arms=tuple(_arm(analysis, verdict, arm) for arm in manifest.arms),
         results=tuple(_at(analysis, verdict, x) for x in analysis.at.values()),
-        engine_differences=tuple(_difference(d) for d in analysis.differences),
+        engine_differences=tuple(
+            _difference(d, {a.id for a in manifest.arms if a.matched}) for d in analysis.differences
+        ),
         warnings=_warnings(analysis, events),
         failures=_failures(analysis),
         machine=_machine(manifest.machine),
+        headroom=headroom(analysis),
+        policy=policy(analysis, verdict),
+        open_check=open_check_result(analysis),
+        matched=_matched(analysis),
         config_yaml=manifest.config_text,
         files=tuple(sorted(str(p.relative_to(run.path)) for p in run.path.rglob("*") if _is_source(p))),
     )
@@ -204,7 +211,7 @@ def _at(analysis: RunAnalysis, verdict: Verdict, x: ArmLoad) -> m.ArmAtLoad:
         per_launch_tokens_per_s=tuple(speeds),
         speedup=_ratio(x.speedup, analysis.manifest.confidence),
         decision=decided.decision if decided else ("INVALID" if not valid and measured else "INCONCLUSIVE"),
-        reasons=decided.reasons if decided else ("the baseline is what the others are compared with",),
+        reasons=decided.reasons if decided else (_not_judged(x.arm),),
         ttft_ms=_quantiles([t.ttft_s for t in times]),
         tpot_ms=_quantiles([t.tpot_s for t in times]),
         chunk_gap_ms=_quantiles([t.chunk_gap_s for t in times]),
@@ -230,6 +237,7 @@ def _at(analysis: RunAnalysis, verdict: Verdict, x: ArmLoad) -> m.ArmAtLoad:
         if adjusted is not None and adjusted.ratio is not None
         else None,
         adjustment=adjusted.note if adjusted is not None else None,
+        machine=machine_at(analysis, x, _ratio),
     )
 
 
@@ -348,8 +356,6 @@ def _arm(analysis: RunAnalysis, verdict: Verdict, arm: ArmRecord) -> m.ArmSummar
     first: LaunchRecord | None = next(iter(ready or launches), None)
     decided = verdict.arms.get(arm.id)
     ratio = analysis.mix.get(arm.id)
-    kv = first.kv_capacity_tokens if first else None
-    length = first.max_model_len if first else None
     memory = [x.memory_peak_bytes for x in ready if x.memory_peak_bytes is not None]
     return m.ArmSummary(
         arm=arm.id,
@@ -363,16 +369,51 @@ def _arm(analysis: RunAnalysis, verdict: Verdict, arm: ArmRecord) -> m.ArmSummar
         if ratio
         else m.Ratio(why_null="this is the baseline"),
         decision=decided.decision if decided else "INCONCLUSIVE",
-        reasons=decided.reasons if decided else ("the baseline is what the others are compared with",),
+        reasons=decided.reasons if decided else (_not_judged(arm),),
         startup_s=tuple(x.startup_s for x in ready if x.startup_s is not None),
-        kv_capacity_tokens=kv,
-        max_concurrency=kv / length if kv and length else None,
+        kv_capacity_tokens=first.kv_capacity_tokens if first else None,
+        max_concurrency=_full_length(first),
         memory_peak_bytes=max(memory) if memory else None,
         launches=len(launches),
         failed_launches=len(launches) - len(ready),
         engine=arm.engine,
         stage=next((x.stage for x in analysis.at.values() if x.arm.id == arm.id), None),
+        weights_bytes=first.weights_bytes if first else None,
+        draft_weights_bytes=first.draft_weights_bytes if first else None,
+        weights_load_s=_mean([x.weights_load_s for x in ready]),
+        max_running_requests=first.max_running_requests if first else None,
+        matched=arm.matched,
     )
+
+
+def _not_judged(arm: ArmRecord) -> str:
+    if arm.matched:
+        return "the matched baseline only takes speed-ups apart: it is never judged"
+    return "the baseline is what the others are compared with"
+
+
+def _matched(analysis: RunAnalysis) -> tuple[m.MatchedParts, ...]:
+    confidence = analysis.manifest.confidence
+    return tuple(
+        m.MatchedParts(
+            arm=x.arm,
+            load=x.load,
+            side_effects=_ratio(x.side_effects, confidence),
+            speculation=_ratio(x.speculation, confidence),
+            unmatched=x.unmatched,
+        )
+        for x in matched_parts(analysis)
+    )
+
+
+def _full_length(launch: LaunchRecord | None) -> float | None:
+    """Requests of the model's full length that fit: the engine's own figure, else tokens over the length."""
+    if launch is None:
+        return None
+    if launch.max_concurrency is not None:
+        return launch.max_concurrency
+    tokens, length = launch.kv_capacity_tokens, launch.max_model_len
+    return tokens / length if tokens and length else None
 
 
 def _engine(analysis: RunAnalysis, x: EngineLoad) -> m.EngineAtLoad:
@@ -406,12 +447,14 @@ def _recommended(analysis: RunAnalysis, verdict: Verdict) -> m.Recommended | Non
     )
 
 
-def _difference(d: Difference) -> m.Note:
+def _difference(d: Difference, matched: set[str]) -> m.Note:
     action = {
         "side effect": "Nothing to do: part of what speculation costs, and inside the measured speed-up.",
         "asked for": "Move it to engine.args if the baseline should have it too.",
         "unexplained": "Set it explicitly in engine.args for all arms and run again.",
     }[d.kind]
+    if d.arm in matched and d.kind == "asked for":
+        action = "Nothing to do: this is what the matched baseline is for."
     return m.Note(
         code=d.kind.replace(" ", "_"),
         message=f"{d.arm}: {d.setting} is {d.value!r}, in the baseline {d.baseline!r} ({d.why})",
@@ -485,7 +528,19 @@ def _warnings(analysis: RunAnalysis, events: list[dict[str, object]]) -> tuple[m
         notes += _acceptance_health(x)
     notes += _acceptance_sources(analysis)
     notes += _learning(analysis)
-    notes += _policy(analysis)
+    notes += [
+        m.Note(
+            code="lossy",
+            message=f"{arm.id} does not write the target's text: {arm.lossy}",
+            action="Deploy it only where another text is wanted: its speed says nothing of a lossless arm.",
+        )
+        for arm in analysis.manifest.arms
+        if arm.lossy
+    ]
+    notes += unlike_machines(analysis)
+    notes += policy_notes(analysis)
+    notes += traffic_notes(analysis.manifest)
+    notes += open_check_notes(analysis)
     facts: dict[str, list[str]] = {}
     for launch in analysis.launches:
         for fact in launch.facts:
@@ -548,36 +603,6 @@ def _acceptance_sources(analysis: RunAnalysis) -> list[m.Note]:
         if f.source == FROM_REQUESTS and not counted:
             found[x.arm.id] = f"{x.arm.id}: acceptance comes from {f.source}: {f.bias}."
     return [m.Note(code="acceptance_source", message=text, action="") for text in found.values()]
-
-
-def _policy(analysis: RunAnalysis) -> list[m.Note]:
-    """Between the measured loads: up to where an arm pays, and K by load."""
-    notes = []
-    for x in crossovers(analysis):
-        low = f"; switch it off above {x.low:.0f} to be sure" if x.low is not None else ""
-        ends = ["?" if end is None else f"{end:.0f}" for end in (x.low, x.high)]
-        notes.append(
-            m.Note(
-                code="crossover",
-                message=f"{x.arm} falls below {ratio_text(analysis.manifest.min_speedup)} at about "
-                f"{x.concurrency:.0f} in flight [{', '.join(ends)}]{low}.",
-                action="",
-            )
-        )
-    for s in schedules(analysis):
-        steps = ", ".join(f"{x.k or 'none'} up to {x.last}" for x in s.ranges)
-        action = "K = 0 is not the baseline, and switching costs: confirm it as an arm of its own before deploying it"
-        if analysis.manifest.engine_kind == "vllm":
-            rows = [[x.first, x.last, x.k] for x in s.ranges]
-            action += f", with `settings: {{num_speculative_tokens_per_batch_size: {rows}}}`"
-        notes.append(
-            m.Note(
-                code="k_by_load",
-                message=f"{s.method}: the best K changes with the load: {steps} in flight.",
-                action=f"{action}.",
-            )
-        )
-    return notes
 
 
 def _acceptance_health(x: ArmLoad) -> list[m.Note]:

@@ -13,7 +13,12 @@ import jinja2
 from markupsafe import Markup, escape
 
 from specbench.report import formatting as fmt
-from specbench.report import palette, plots, tables
+from specbench.report import palette, plots, policy_text, tables
+from specbench.report.cost_table import TITLE as COST_TITLE
+from specbench.report.cost_table import cost_table
+from specbench.report.machine import CAVEAT
+from specbench.report.machine_tables import TITLE as MACHINE_TITLE
+from specbench.report.machine_tables import MachineSection, machine_section
 from specbench.report.model import ArmSummary, Quantiles, Result
 from specbench.report.tables import Cell
 
@@ -63,6 +68,8 @@ def to_html(result: Result) -> str:
     environment = _environment()
     script = _source(environment, "report.js")
     styles = palette.arm_styles(result)
+    cost = cost_table(result)
+    machine = machine_section(result, tables.ordered_loads(result))
     return environment.get_template("report.html.j2").render(
         result=result,
         headline=_headline(result),
@@ -78,8 +85,20 @@ def to_html(result: Result) -> str:
         deploy_loads=tables.deploy_loads(result),
         arm_cells={arm.arm: _mix_cell(arm) for arm in result.arms},
         arm_notes=tables.null_reasons(_mix_cell(arm) for arm in result.arms),
-        cost=_table(tables.cost_rows(result)),
-        cost_columns=tables.COST_COLUMNS,
+        cost=_table(cost.rows),
+        cost_title=COST_TITLE,
+        cost_columns=cost.columns,
+        cost_left_out=cost.left_out,
+        machine=machine,
+        machine_title=MACHINE_TITLE,
+        machine_views=_machine_views(result, machine),
+        busy_caveat=CAVEAT,
+        policy=policy_text.policy_pieces(result),
+        policy_title=policy_text.TITLE,
+        open_lines=policy_text.open_check_lines(result),
+        open_title=policy_text.OPEN_TITLE,
+        matched_lines=policy_text.matched_lines(result),
+        matched_title=policy_text.MATCHED_TITLE,
         engines=_table(tables.engine_rows(result)),
         engine_columns=tables.ENGINE_COLUMNS,
         detail_columns=tables.DETAIL_COLUMNS,
@@ -173,6 +192,13 @@ def _mix_cell(arm: ArmSummary) -> Cell:
 
 def _table(rows: Sequence[tuple[str, tuple[Cell, ...]]]) -> Table:
     return Table(rows, tables.null_reasons(cell for _, cells in rows for cell in cells))
+
+
+def _machine_views(result: Result, section: MachineSection | None) -> list[tuple[str, Table]]:
+    """Title of a load and its table."""
+    if section is None:
+        return []
+    return [(tables.load_title(result, x.load), _table(x.rows)) for x in section.tables]
 
 
 def _load_view(result: Result, styles: dict[str, palette.ArmStyle], load: str) -> LoadView:

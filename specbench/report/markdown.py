@@ -7,7 +7,20 @@ from typing import Final
 
 from specbench.report import formatting as fmt
 from specbench.report import tables
+from specbench.report.cost_table import TITLE as COST_TITLE
+from specbench.report.cost_table import cost_table
+from specbench.report.machine import CAVEAT
+from specbench.report.machine_tables import TITLE as MACHINE_TITLE
+from specbench.report.machine_tables import machine_section
 from specbench.report.model import Result
+from specbench.report.policy_text import (
+    MATCHED_TITLE,
+    OPEN_TITLE,
+    matched_lines,
+    open_check_lines,
+    policy_pieces,
+)
+from specbench.report.policy_text import TITLE as POLICY_TITLE
 from specbench.report.tables import Cell, LoadRow
 
 MAX_BYTES: Final = 65_000
@@ -42,10 +55,13 @@ def to_markdown(result: Result, max_bytes: int = MAX_BYTES) -> str:
     sections = [
         _head(result),
         _deploy(result),
+        _policy(result),
         _engines(result),
         *_loads(result),
         _notes(result),
         _failures(result),
+        _cost(result),
+        _machine(result),
         _foot(result),
     ]
     text = ""
@@ -112,6 +128,25 @@ def _deploy(result: Result) -> str:
     )
 
 
+def _policy(result: Result) -> str:
+    parts = []
+    for piece in policy_pieces(result):
+        more = "".join(f" {escape(text)}." for text in (x.rstrip(".") for x in piece.more))
+        parts.append(f"- {escape(piece.text)}{more}\n")
+        if piece.flags:
+            parts.append(
+                f"\n  {_block(fmt.command(piece.flags)).strip().replace(chr(10), chr(10) + '  ')}\n\n"
+            )
+    text = f"### {POLICY_TITLE}\n\n{''.join(parts)}" if parts else ""
+    lines = open_check_lines(result)
+    if lines:
+        text += f"\n### {OPEN_TITLE}\n\n" + "".join(f"- {escape(line)}\n" for line in lines)
+    lines = matched_lines(result)
+    if lines:
+        text += f"\n### {MATCHED_TITLE}\n\n" + "".join(f"- {escape(line)}\n" for line in lines)
+    return text.lstrip("\n")
+
+
 def _engines(result: Result) -> str:
     rows = tables.engine_rows(result)
     if not rows:
@@ -148,9 +183,8 @@ def _load(result: Result, load: str) -> str:
         f"|:--|{'--:|' * (len(_COLUMNS) - 2)}:--|",
         *(_row(row, notes) for row in rows),
     ]
-    footnotes = "".join(f"<br>{fmt.letter(i)} {escape(note)}" for i, note in enumerate(notes))
     more = "".join(f"- {escape(line)}\n" for line in tables.load_lines(result, load))
-    return f"{title}{chr(10).join(lines)}\n\n<sub>Latencies in ms.{footnotes}</sub>\n" + (
+    return f"{title}{chr(10).join(lines)}\n\n<sub>Latencies in ms.{_footnotes(notes)}</sub>\n" + (
         more and f"\n{more}"
     )
 
@@ -170,12 +204,8 @@ def _cells(row: LoadRow) -> tuple[Cell, ...]:
 
 
 def _row(row: LoadRow, notes: list[str]) -> str:
-    def show(cell: Cell) -> str:
-        mark = f"<sup>{fmt.letter(notes.index(cell.why))}</sup>" if cell.why and cell.footnote else ""
-        return f"{cell.text}{mark}"
-
     decision = row.decision if row.is_baseline else f"**{row.decision}**"
-    return f"| {code(row.arm)} | {' | '.join(show(cell) for cell in _cells(row))} | {decision} |"
+    return f"| {code(row.arm)} | {' | '.join(_marked(cell, notes) for cell in _cells(row))} | {decision} |"
 
 
 def _notes(result: Result) -> str:
@@ -202,6 +232,56 @@ def _failures(result: Result) -> str:
         for f in result.failures
     ]
     return "### Failures\n\n" + "\n".join(lines) + "\n"
+
+
+def _cost(result: Result) -> str:
+    cost = cost_table(result)
+    notes = tables.null_reasons(cell for _, cells in cost.rows for cell in cells)
+    rows = [(code(arm), cells) for arm, cells in cost.rows]
+    left_out = f"<br>Not told by the engine: {', '.join(cost.left_out).lower()}." if cost.left_out else ""
+    return (
+        f"### {COST_TITLE}\n\n{_plain_table(('Arm', *cost.columns), rows, notes)}\n"
+        f"<sub>In brackets: the difference to the baseline.{_footnotes(notes)}{left_out}</sub>\n"
+    )
+
+
+def _machine(result: Result) -> str:
+    section = machine_section(result, tables.ordered_loads(result))
+    if section is None:
+        return ""
+    notes = tables.null_reasons(cell for t in section.tables for _, cells in t.rows for cell in cells)
+    rows = [
+        (code(arm), (Cell(escape(tables.load_title(result, t.load))), *cells))
+        for t in section.tables
+        for arm, cells in t.rows
+    ]
+    lines = "".join(f"- {escape(note.message)}\n" for note in result.headroom)
+    missing = "".join(f"<br>{escape(sentence)}." for sentence in section.missing)
+    caveat = f" {CAVEAT}." if section.gpus else ""
+    return (
+        f"### {MACHINE_TITLE}\n\n{lines and f'{lines}{chr(10)}'}"
+        f"{_plain_table(('Arm', 'Load', *section.columns), rows, notes)}\n"
+        f"<sub>Means over the steady windows; context, no part of the verdict.{caveat}"
+        f"{_footnotes(notes)}{missing}</sub>\n"
+    )
+
+
+def _plain_table(columns: tuple[str, ...], rows: list[tuple[str, tuple[Cell, ...]]], notes: list[str]) -> str:
+    lines = [
+        f"| {' | '.join(columns)} |",
+        f"|:--|{'--:|' * (len(columns) - 1)}",
+        *(f"| {name} | {' | '.join(_marked(cell, notes) for cell in cells)} |" for name, cells in rows),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _marked(cell: Cell, notes: list[str]) -> str:
+    mark = f"<sup>{fmt.letter(notes.index(cell.why))}</sup>" if cell.why and cell.footnote else ""
+    return f"{cell.text}{mark}"
+
+
+def _footnotes(notes: list[str]) -> str:
+    return "".join(f"<br>{fmt.letter(i)} {escape(note)}" for i, note in enumerate(notes))
 
 
 def _foot(result: Result) -> str:

@@ -10,6 +10,8 @@ from typing import Literal
 
 import msgspec
 
+from specbench.report.policy_model import OpenCheckResult, Policy
+
 SCHEMA = "specbench.result/1"
 
 Decision = Literal["GO", "NO-GO", "INCONCLUSIVE", "INVALID"]
@@ -108,6 +110,39 @@ class TailRatio(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is kept; null where nothing was asked or nothing can be estimated."""
 
 
+class MachineAtLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """The machine while one arm ran at one load: means over the steady windows of its valid cells, peaks of all.
+
+    Figures of several GPUs: power and its limit are added up, the rest is their mean, memory the fullest one's.
+    Null is not measured.
+    """
+
+    gpus: int | None = None
+    """That the launches used."""
+    gpu_utilization: float | None = None
+    """Share of time in which any kernel ran (NVML): not how full the SMs were."""
+    gpu_memory_peak_bytes: int | None = None
+    gpu_power_w: float | None = None
+    gpu_power_limit_w: float | None = None
+    gpu_sm_clock_mhz: float | None = None
+    gpu_throttled: float | None = None
+    """Share of samples in which something held the clocks down."""
+    gpu_throttle_reasons: dict[str, float] = {}
+    tokens_per_joule: float | None = None
+    """Output tokens over the energy of the GPUs, both of the window."""
+    tokens_per_joule_ratio: Ratio = Ratio()
+    """Arm over baseline: more than 1 is less energy per token."""
+    energy_source: str | None = None
+    energy_why_null: str | None = None
+    gpu_why_null: str | None = None
+    cpu_share: float | None = None
+    """Of all cores of the machine, everything that runs on it."""
+    engine_cores: float | None = None
+    memory_peak_bytes: int | None = None
+    engine_memory_peak_bytes: int | None = None
+    host_why_null: str | None = None
+
+
 class ArmAtLoad(msgspec.Struct, frozen=True, kw_only=True):
     """One arm at one load."""
 
@@ -152,6 +187,8 @@ class ArmAtLoad(msgspec.Struct, frozen=True, kw_only=True):
     control variate); null where it does not apply."""
     adjustment: str | None = None
     """Why there is no ``speedup_adjusted``, or what it rests on."""
+    machine: MachineAtLoad | None = None
+    """Null without a valid cell."""
 
 
 class ArmSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,6 +216,28 @@ class ArmSummary(msgspec.Struct, frozen=True, kw_only=True):
     engine: str = ""
     """Name in ``engines``; empty for the main engine."""
     stage: Literal["explore", "confirm"] | None = None
+    weights_bytes: int | None = None
+    """Of all weights, drafts included, on the device that holds most, as the engine says."""
+    draft_weights_bytes: int | None = None
+    """The draft's part of them."""
+    weights_load_s: float | None = None
+    max_running_requests: int | None = None
+    """Requests that the engine runs at once."""
+    matched: bool = False
+    """Whether it is a matched baseline: without speculation but with its side effects; never judged."""
+
+
+class MatchedParts(msgspec.Struct, frozen=True, kw_only=True):
+    """The speed-up of one arm at one load taken apart by the matched baseline; the product of both is the speed-up."""
+
+    arm: str
+    load: str
+    side_effects: Ratio
+    """Matched baseline over the baseline: what speculation does to the engine besides, without speculation."""
+    speculation: Ratio
+    """Arm over the matched baseline."""
+    unmatched: tuple[str, ...] = ()
+    """Known side effects in which arm and matched baseline still differ."""
 
 
 class EngineAtLoad(msgspec.Struct, frozen=True, kw_only=True):
@@ -290,6 +349,14 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """Of an adaptive sweep: numbers of confirming pairs at which the data were looked at."""
     files: tuple[str, ...] = ()
     """Files of the run directory that the numbers come from."""
+    headroom: tuple[Note, ...] = ()
+    """How busy the GPUs were in the baselines, load by load: context for the verdict."""
+    policy: Policy | None = None
+    """What to deploy at which load."""
+    open_check: OpenCheckResult | None = None
+    """Null for a run without one."""
+    matched: tuple[MatchedParts, ...] = ()
+    """Empty without a matched baseline."""
 
     def at(self, arm: str, load: str) -> ArmAtLoad | None:
         """The result of an arm at a load, if there is one."""

@@ -178,7 +178,7 @@ def _load_row(result: Result, item: ArmAtLoad, is_baseline: bool) -> LoadRow:
     def accepted(value: float | None, text: str) -> Cell:
         if is_baseline:
             return NOT_APPLICABLE
-        return _cell(value, text, acceptance.why_null or nothing or "the engine's counters do not say")
+        return value_cell(value, text, acceptance.why_null or nothing or "the engine's counters do not say")
 
     return LoadRow(
         id=item.arm,
@@ -188,7 +188,7 @@ def _load_row(result: Result, item: ArmAtLoad, is_baseline: bool) -> LoadRow:
         decision=decision(item, is_baseline),
         reasons=tuple(fmt.one_line(r) for r in item.reasons),
         cells=_cells(result, item),
-        tokens_per_s=_cell(
+        tokens_per_s=value_cell(
             item.output_tokens_per_s,
             fmt.number(item.output_tokens_per_s),
             nothing or "no launch had a steady window",
@@ -244,7 +244,7 @@ def detail_rows(result: Result, load: str) -> list[tuple[str, tuple[Cell, ...]]]
                 fmt.one_line(arm.arm),
                 (
                     Cell(fmt.count(item.requests) + failed),
-                    _cell(
+                    value_cell(
                         item.mean_output_tokens,
                         fmt.number(item.mean_output_tokens),
                         nothing or "no request finished",
@@ -255,10 +255,10 @@ def detail_rows(result: Result, load: str) -> list[tuple[str, tuple[Cell, ...]]]
                     _quantile(item.tpot_ms, item.tpot_ms.p99, nothing, extreme=True),
                     _quantile(item.chunk_gap_ms, item.chunk_gap_ms.p50, nothing),
                     _quantile(item.chunk_gap_ms, item.chunk_gap_ms.p95, nothing, tail=True),
-                    _cell(item.cached_prompt_share, fmt.percent(item.cached_prompt_share), silent),
-                    _cell(item.kv_usage_peak, fmt.percent(item.kv_usage_peak), silent),
-                    _cell(item.preemptions, fmt.number(item.preemptions), silent),
-                    _cell(
+                    value_cell(item.cached_prompt_share, fmt.percent(item.cached_prompt_share), silent),
+                    value_cell(item.kv_usage_peak, fmt.percent(item.kv_usage_peak), silent),
+                    value_cell(item.preemptions, fmt.number(item.preemptions), silent),
+                    value_cell(
                         item.acceptance.client_tokens_per_chunk,
                         fmt.number(item.acceptance.client_tokens_per_chunk),
                         nothing or "the stream does not carry token counts",
@@ -284,50 +284,6 @@ DETAIL_COLUMNS: Final = (
     "Preemptions",
     "Tokens per chunk",
     "Tokens/s of each launch",
-)
-
-
-def cost_rows(result: Result) -> list[tuple[str, tuple[Cell, ...]]]:
-    """What each arm costs before it serves; columns are `COST_COLUMNS`."""
-    of_engine = {arm.engine: arm.kv_capacity_tokens for arm in result.arms if arm.method is None}
-    rows: list[tuple[str, tuple[Cell, ...]]] = []
-    for arm in result.arms:
-        baseline_kv = of_engine.get(arm.engine)
-        silent = "no launch came up" if not arm.startup_s else "the engine does not report it"
-        started = fmt.mean_and_range(arm.startup_s)
-        start_text = fmt.DASH if started is None else fmt.duration(started[0])
-        if started is not None and (low := fmt.duration(started[1])) != (high := fmt.duration(started[2])):
-            start_text += f" ({low} to {high})"
-        kv_text = fmt.count(arm.kv_capacity_tokens)
-        if arm.method is not None and arm.kv_capacity_tokens and baseline_kv:
-            change = round((arm.kv_capacity_tokens / baseline_kv - 1) * 100)
-            kv_text += f" ({change:+d}%)" if change else ""
-        failed = f" ({arm.failed_launches} failed)" if arm.failed_launches else ""
-        rows.append(
-            (
-                fmt.one_line(arm.arm),
-                (
-                    _cell(started and started[0], start_text, "no launch came up"),
-                    _cell(arm.kv_capacity_tokens, kv_text, silent),
-                    _cell(arm.max_concurrency, fmt.number(arm.max_concurrency), silent),
-                    _cell(
-                        arm.memory_peak_bytes,
-                        fmt.gibibytes(arm.memory_peak_bytes),
-                        "no launch came up" if not arm.startup_s else "memory was not observed",
-                    ),
-                    Cell(f"{arm.launches}{failed}"),
-                ),
-            )
-        )
-    return rows
-
-
-COST_COLUMNS: Final = (
-    "Start-up",
-    "KV capacity, tokens",
-    "Full-length requests that fit",
-    "Memory, peak",
-    "Launches",
 )
 
 
@@ -375,8 +331,8 @@ def _category_cells(cut: CategoryCut | None) -> tuple[Cell, Cell, Cell]:
         return (missing, missing, missing)
     return (
         ratio_cell(cut.tpot_speedup),
-        _cell(cut.tpot_ms, fmt.number(cut.tpot_ms), "no request had two tokens or more"),
-        _cell(
+        value_cell(cut.tpot_ms, fmt.number(cut.tpot_ms), "no request had two tokens or more"),
+        value_cell(
             cut.tokens_per_chunk, fmt.number(cut.tokens_per_chunk), "the stream does not carry token counts"
         ),
     )
@@ -387,7 +343,8 @@ def null_reasons(cells: Iterable[Cell]) -> list[str]:
     return list(dict.fromkeys(cell.why for cell in cells if cell.why and cell.footnote))
 
 
-def _cell(value: float | None, text: str, why: str) -> Cell:
+def value_cell(value: float | None, text: str, why: str) -> Cell:
+    """``text`` when there is a finite value, else a null with its reason."""
     return Cell(text) if fmt.known(value) else Cell(fmt.DASH, why)
 
 
@@ -459,10 +416,10 @@ def engine_rows(result: Result) -> list[tuple[str, tuple[Cell, ...]]]:
             fmt.one_line(x.engine),
             (
                 Cell(load_title(result, x.load)),
-                _cell(x.baseline_tokens_per_s, fmt.number(x.baseline_tokens_per_s), "no valid cell"),
+                value_cell(x.baseline_tokens_per_s, fmt.number(x.baseline_tokens_per_s), "no valid cell"),
                 ratio_cell(x.baseline_ratio),
                 Cell(fmt.one_line(x.fastest)),
-                _cell(x.fastest_tokens_per_s, fmt.number(x.fastest_tokens_per_s), "no valid cell"),
+                value_cell(x.fastest_tokens_per_s, fmt.number(x.fastest_tokens_per_s), "no valid cell"),
                 ratio_cell(x.fastest_ratio),
             ),
         )

@@ -13,10 +13,22 @@ from rich.text import Text
 from specbench.report import formatting as fmt
 from specbench.report import tables
 from specbench.report.model import Result
+from specbench.report.policy_text import (
+    MATCHED_TITLE,
+    OPEN_TITLE,
+    matched_lines,
+    open_check_lines,
+    policy_pieces,
+)
+from specbench.report.policy_text import TITLE as POLICY_TITLE
 from specbench.report.tables import Cell, LoadRow
 
 WIDE: Final = 110
 """Columns from which the table of a load shows all it knows."""
+
+SHORT_ARM: Final = 12
+LONG_ARM: Final = 20
+"""Characters of an arm's name that leave room for all columns at 80; longer names are folded."""
 
 MOST_NOTES: Final = 8
 """Warnings and failures shown here; the report has all."""
@@ -39,6 +51,8 @@ def render(result: Result, console: Console) -> None:
         printer.load(result, load)
     printer.notes(result)
     printer.failures(result)
+    printer.checks(result)
+    printer.policy(result)
     printer.deploy(result)
 
 
@@ -101,8 +115,10 @@ class _Printer:
                 self._console.print(self._bullet(reason, "dim", mark=fmt.DASH))
 
     def _table(self, rows: list[LoadRow], wide: bool) -> Table:
-        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim", expand=False)
-        table.add_column("\nArm", overflow="fold", min_width=12)
+        longest = max(len(row.arm) for row in rows)
+        gap = 1 if longest > SHORT_ARM and not wide else 2
+        table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="dim", expand=False)
+        table.add_column("\nArm", overflow="fold", min_width=max(SHORT_ARM, min(longest, LONG_ARM)))
         columns = _columns(rows[0], wide)
         for name, _ in columns:
             table.add_column(self.text(name), justify="right", no_wrap=True)
@@ -151,6 +167,29 @@ class _Printer:
         # Not wrapped: a command that is broken by the terminal's width cannot be copied.
         flags = self.text(fmt.command(result.recommended.flags), "green")
         self._console.print(flags, soft_wrap=True)
+
+    def policy(self, result: Result) -> None:
+        pieces = policy_pieces(result)
+        # One arm that is GO everywhere says no more than what is to be deployed.
+        if len(pieces) < 2 and not any(piece.more for piece in pieces):
+            return
+        self._heading(POLICY_TITLE)
+        for piece in pieces:
+            self._console.print(self._bullet(piece.text))
+            for text in piece.more:
+                self._console.print(Padding(self.text(text, "dim"), (0, 0, 0, 2), expand=False))
+            if piece.flags:
+                self._console.print(self.text(fmt.command(piece.flags), "green"), soft_wrap=True)
+
+    def checks(self, result: Result) -> None:
+        for title, lines in (
+            (MATCHED_TITLE, matched_lines(result)),
+            (OPEN_TITLE, open_check_lines(result)),
+        ):
+            if lines:
+                self._heading(title)
+            for line in lines:
+                self._console.print(self._bullet(line))
 
     def _heading(self, content: str) -> None:
         self._console.print()

@@ -10,6 +10,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from specbench.runs.checks import ConfirmsRecord, OpenCheckRecord, ProductionRecord
+from specbench.runs.observation import Observation
 from specbench.workloads.loading import SourceAccount
 
 MANIFEST_SCHEMA: Final = "specbench.manifest/1"
@@ -37,6 +39,8 @@ class ArmRecord(msgspec.Struct, frozen=True, kw_only=True):
     """How long its drafter keeps what it saw: with ``always``, each of its cells has a launch of its own."""
     lossy: str = ""
     """Why its output is not the target's by configuration, as the engine's adapter knows it."""
+    matched: bool = False
+    """Whether this is a matched baseline: without speculation, with its side effects; compared, never judged."""
 
     @property
     def baseline(self) -> str:
@@ -97,6 +101,8 @@ class RuleRecord(msgspec.Struct, frozen=True, kw_only=True):
     looks: tuple[int, ...] = ()
     max_rounds: int = 0
     explore_rounds: int = 0
+    ladders: tuple[dict[str, int], ...] = ()
+    """Arms that differ in K alone, with their K; four of each are explored, and a curve picks among all."""
     variance_prior: bool = False
     margins: dict[str, float] = {}
     load_order: tuple[str, ...] = ()
@@ -140,6 +146,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     rule: RuleRecord = RuleRecord()
     calibration: CalibrationRecord | None = None
     """The latest of this machine and engine build when the run began."""
+    production: ProductionRecord | None = None
+    """Where ``traffic`` was read from; null when the config gives it."""
+    open_check: OpenCheckRecord | None = None
+    confirms: ConfirmsRecord | None = None
+    """The suggestion of an earlier run that this one measures."""
 
 
 class FailureRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,6 +181,14 @@ class LaunchRecord(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, Any] = {}
     speculation: dict[str, Any] = {}
     facts: tuple[str, ...] = ()
+    weights_bytes: int | None = None
+    """Of all weights on the device that holds most, as the engine says; see `engines.base.Description`."""
+    draft_weights_bytes: int | None = None
+    weights_load_s: float | None = None
+    max_concurrency: float | None = None
+    """Requests of the model's full length that fit, as the engine says."""
+    max_running_requests: int | None = None
+    """Requests that the engine runs at once."""
     memory_peak_bytes: int | None = None
     stop: dict[str, Any] | None = None
     failure: FailureRecord | None = None
@@ -214,6 +233,8 @@ class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The same arrivals by when they were sent."""
     failure: FailureRecord | None = None
     notes: tuple[str, ...] = ()
+    machine: Observation | None = None
+    """Null in runs from before the machine was observed, and when nothing was sent."""
 
 
 class Scrape(msgspec.Struct, frozen=True, kw_only=True):

@@ -63,7 +63,9 @@ class Adaptive:
         explored = sum(1 for s in self.stages.values() if s == "explore")
         confirmed = len(self.stages) - explored
         explore = 0 if confirmed else max(0, rule.explore_rounds - explored)
-        return explore * len(plan.arms) + 2 * max(0, rule.least_confirming - confirmed)
+        baselines = sum(a.is_baseline for a in plan.arms)
+        confirm = max(0, rule.least_confirming - confirmed)
+        return explore * (baselines + len(rule.explored)) + (baselines + 1) * confirm
 
     def _plan(self, number: int, stage: Stage, arms: tuple[str, ...]) -> RoundPlan:
         plan = self.prepared.plan

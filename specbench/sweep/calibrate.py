@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 def calibration_of(prepared: Prepared, pairs: int) -> Prepared:
-    """The same config with the main engine's baseline alone, launched twice per pair; parity is left out."""
+    """The same config with the main engine's baseline alone, launched twice per pair; parity and the
+    open-loop check are left out."""
     plan = prepared.plan
     baseline = next(a for a in plan.arms if a.is_baseline and not a.engine)
     seed = prepared.loaded.config.measure.order_seed
@@ -37,7 +38,7 @@ def calibration_of(prepared: Prepared, pairs: int) -> Prepared:
     config = prepared.loaded.config
     quiet = config.parity.model_copy(update={"tier": None})
     loaded = dataclasses.replace(prepared.loaded, config=config.model_copy(update={"parity": quiet}))
-    return dataclasses.replace(prepared, loaded=loaded, plan=alone)
+    return dataclasses.replace(prepared, loaded=loaded, plan=alone, check_mixes={})
 
 
 def calibration_from(run: RunDir) -> CalibrationRecord:

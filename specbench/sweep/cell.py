@@ -116,7 +116,7 @@ async def measure_cell(
         out.failure = out.failure or _requests_failed(next((r.error for r in out.records if r.error), None))
     # Broken connections come before the end of the process that broke them.
     if not dead and (out.failure is not None or any(r.error_class in BROKEN for r in out.records)):
-        dead = await _dies(served)
+        dead = await dies(served)
     if dead or served.process.poll() is not None:
         out.failure = served.engine.explain(served.process.log_text(), served.process.poll())
     return out
@@ -192,7 +192,7 @@ async def _death(served: Served) -> None:
         await asyncio.sleep(DEATH_POLL_S)
 
 
-async def _dies(served: Served) -> bool:
+async def dies(served: Served) -> bool:
     """Whether the process ends within the grace that a dying engine needs; a server elsewhere is asked."""
     if isinstance(served.process, Attached):
         return not await served.process.look(served.engine, served.session)

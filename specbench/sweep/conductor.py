@@ -21,7 +21,6 @@ from specbench.engines.ready import LaunchFailed, wait_ready
 from specbench.load.progress import Progress
 from specbench.load.table import records_to_table
 from specbench.load.transport import open_client
-from specbench.observe.host import ProcessTreeSampler
 from specbench.observe.processors import on_cpus, parse_cpus
 from specbench.parity.run import judge_run
 from specbench.runs import records as r
@@ -30,6 +29,8 @@ from specbench.runs.journal import utc_now
 from specbench.sweep.adaptive import Adaptive
 from specbench.sweep.cell import How, Measured, Served, measure_cell
 from specbench.sweep.eta import Eta
+from specbench.sweep.observe import LaunchObserver
+from specbench.sweep.open_check import OpenLoopCheck
 from specbench.sweep.parity import ParityCheck
 from specbench.sweep.prepare import Prepared, launch_id
 from specbench.verdict.registered import REGISTERED, rule_digest
@@ -93,12 +94,14 @@ class Conductor:
     given_up: dict[str, Failure] = field(default_factory=dict)
     eta: Eta = field(default_factory=lambda: Eta({}, {}))
     current: Running | None = None
+    observer: LaunchObserver | None = None
     stage: Stage | None = None
     parity: ParityCheck = field(init=False)
 
     def __post_init__(self) -> None:
         loaded = self.prepared.loaded
-        self.parity = ParityCheck(loaded.config, loaded.base_dir, self.run, self.prepared.plan.arms)
+        arms = tuple(a for a in self.prepared.plan.arms if not a.matched)
+        self.parity = ParityCheck(loaded.config, loaded.base_dir, self.run, arms)
 
     async def conduct(self) -> None:
         """Run everything that has no result yet.
@@ -117,6 +120,7 @@ class Conductor:
             else:
                 await self._rounds_until_clear(done)
             await self.conduct_parity()
+            await self._open_check(done)
         except asyncio.CancelledError:
             self._journal_end("sweep_interrupted", "interrupted")
             raise
@@ -142,6 +146,24 @@ class Conductor:
             self._expect(mine, ahead)
             number = await self._round(round_.number, mine, number, number + len(mine) + ahead)
         self.run.journal.append("campaign_stopped", reason=adaptive.stopped)
+
+    async def _open_check(self, done: set[str]) -> None:
+        """The recommended arm and its baseline at rates; those that were planned before a resume come first."""
+        check = OpenLoopCheck(self.prepared, self.run)
+        if not check.begin():
+            return
+        self.prepared, self.stage = check.prepared, None
+        number = 0
+        while (round_ := check.next_round()) is not None:
+            mine = [(x, cells) for x in round_.launches if (cells := self._missing(x, done))]
+            self.eta.left = {"startup": len(mine)}
+            for cell in (c for _, cells in mine for c in cells):
+                kind = f"cell {cell.load.id}"
+                self.eta.planned[kind] = cell.estimate_s
+                self.eta.left[kind] = self.eta.left.get(kind, 0) + 1
+            if mine:
+                self._check_budget(round_.number, len(mine))
+            number = await self._round(round_.number, mine, number, number + len(mine))
 
     def _expect(self, mine: list[tuple[LaunchPlan, list[CellPlan]]], ahead: int) -> None:
         """Time left: this round, and the launches that are certain to follow it."""
@@ -225,7 +247,7 @@ class Conductor:
         self._fail_cells(launch, cells, name, failure)
         if failure.kind in PERMANENT:
             self.given_up[launch.arm.id] = failure
-            if launch.arm.is_baseline and not launch.arm.engine:
+            if launch.arm.is_baseline and not launch.arm.matched and not launch.arm.engine:
                 raise SweepStopped(f"the baseline cannot run, so nothing can be judged: {failure.summary}")
 
     def _free_launch_name(self, name: str) -> str:
@@ -268,7 +290,7 @@ class Conductor:
 
     async def _score_parity(self, number: int = 1) -> None:
         """A launch of each baseline for A' and the scores, of each draft for its own, then the tests."""
-        for baseline in [a for a in self.prepared.plan.arms if a.is_baseline]:
+        for baseline in [a for a in self.prepared.plan.arms if a.is_baseline and not a.matched]:
             if self.parity.unfinished(baseline):
                 await self._parity_launch(baseline, number, number, partial(self._second_baseline, baseline))
         for arm, names in self.parity.drafts_wanted():
@@ -343,8 +365,8 @@ class Conductor:
             )
             return self._launch_failed(record, failure)
         self.current = process
-        sampler = ProcessTreeSampler(process.pids)
-        sampler.start()
+        self.observer = LaunchObserver(process)
+        self.observer.start()
         lost: Failure | None = None
         try:
             async with aiohttp.ClientSession(headers=spec.headers, connector=connector(spec)) as session:
@@ -369,7 +391,7 @@ class Conductor:
                 served = Served(engine, spec, process, session)
                 lost = await work(served)
         finally:
-            await self._stop(process, record, sampler, lost)
+            await self._stop(process, record, lost)
         return None
 
     async def _ready(
@@ -450,6 +472,7 @@ class Conductor:
             load_kind=cell.load.kind,
             offered_per_s=measured.offered_per_s,
             delivered_per_s=measured.delivered_per_s,
+            machine=self.observer.cut(measured.epoch_unix_s, measured.duration_s) if self.observer else None,
             failure=_failure_record(measured.failure),
             notes=tuple(measured.notes),
         )
@@ -477,10 +500,10 @@ class Conductor:
         self,
         process: Running,
         record: r.LaunchRecord,
-        sampler: ProcessTreeSampler,
         lost: Failure | None,
     ) -> None:
-        sampler.stop()
+        memory_peak_bytes = self.observer.stop() if self.observer is not None else None
+        self.observer = None
         report = await process.stop(self.prepared.engine_config(record.arm).stop_timeout)
         self.current = None
         served = record.startup_s is not None
@@ -489,7 +512,7 @@ class Conductor:
                 record,
                 status=("died" if lost is not None else "stopped") if served else "failed",
                 failure=_failure_record(lost),
-                memory_peak_bytes=sampler.use.peak_rss_bytes or None,
+                memory_peak_bytes=memory_peak_bytes,
                 stop=dataclasses.asdict(report),
             )
         )
@@ -524,6 +547,11 @@ def _described(record: r.LaunchRecord, d: Description, startup_s: float) -> r.La
         settings=d.settings,
         speculation=d.speculation,
         facts=d.facts,
+        weights_bytes=d.weights_bytes,
+        draft_weights_bytes=d.draft_weights_bytes,
+        weights_load_s=d.weights_load_s,
+        max_concurrency=d.max_concurrency,
+        max_running_requests=d.max_running_requests,
     )
 
 

@@ -21,6 +21,7 @@ import msgspec
 
 from specbench.parity.data import ParityDataError, Role, ScoredSequence, from_table, to_table
 from specbench.runs.files import RunFileError, write_json
+from specbench.sweep.cell import dies
 from specbench.sweep.scoring import ParityError, Target, generate, prompt_token_ids, score
 from specbench.workloads.loading import load_source
 from specbench.workloads.mix import make_request
@@ -42,8 +43,13 @@ REQUEST_TIMEOUT_S: Final = 600.0
 SPARE_TOKENS: Final = 16
 """Room left in the context for drafts beyond the end and for the token that a scoring request generates."""
 
-EVERY_STEP_DRAFTS: Final = frozenset({"draft_model", "eagle", "eagle3", "mtp", "medusa", "dflash"})
+EVERY_STEP_DRAFTS: Final = frozenset(
+    {"draft_model", "standalone", "eagle", "nextn", "eagle3", "mtp", "frozen_kv_mtp", "medusa", "dflash"}
+)
 """Methods that draft K tokens in every step, so that a shorter chunk shows a rejection."""
+
+WHOLE_DRAFTS: Final = frozenset({"draft_model", "standalone"})
+"""Methods whose draft is a model that can be served by itself."""
 
 _T = TypeVar("_T")
 _U = TypeVar("_U")
@@ -95,10 +101,8 @@ class ParityCheck:
 
     def wants(self, arm: Arm) -> bool:
         """Whether outputs of an arm are still missing."""
-        if arm.engine:  # the main engine's baseline scores: it says nothing of another engine's numerics
-            return False
         have = {*self.run.parity_outputs(scored=True), *self.run.parity_outputs(scored=False)}
-        return self.tier is not None and not have.issuperset(self._names(arm))
+        return self.tier is not None and not arm.matched and not have.issuperset(self._names(arm))
 
     def unfinished(self, baseline: Arm) -> bool:
         """Whether outputs wait for a baseline's scores, or its own second ones (A') are missing."""
@@ -116,7 +120,7 @@ class ParityCheck:
         scored = self.run.parity_outputs(scored=True)
         found: dict[tuple[str, str], tuple[Arm, list[str]]] = {}
         for arm in self.arms:
-            if arm.method != "draft_model" or arm.draft is None or self.tier is None:
+            if (arm.method or "").lower() not in WHOLE_DRAFTS or arm.draft is None or self.tier is None:
                 continue
             baseline = next(a for a in self.arms if a.is_baseline and a.engine == arm.engine)
             names = [*self._names(baseline), _name(baseline, self.concurrencies[-1], again=True)]
@@ -135,14 +139,12 @@ class ParityCheck:
         scored = self.run.parity_outputs(scored=True)
         for name in names:
             try:
-                rows = await _each(
-                    from_table(scored[name]), SCORING_CONCURRENCY, lambda s: _score(served.session, server, s)
-                )
+                rows = await _each(from_table(scored[name]), SCORING_CONCURRENCY, lambda s: _score(server, s))
                 rows = [dataclasses.replace(s, scorer=draft) for s in rows]
                 self.run.write_parity_outputs(_draft_name(name, draft), to_table(rows), scored=True)
                 self.run.journal.append("parity_draft_scored", name=name, draft=draft, outputs=len(rows))
             except (ParityError, ParityDataError, aiohttp.ClientError, TimeoutError, OSError) as error:
-                self.failures[draft] = f"scoring with the draft: {str(error) or type(error).__name__}"
+                self.failures[draft] = f"scoring with the draft: {await _cause(error, served)}"
                 self.run.journal.append("parity_failed", arm=draft, reason=self.failures[draft])
                 return
 
@@ -163,7 +165,7 @@ class ParityCheck:
                 self.run.write_parity_outputs(name, to_table(sequences), scored=False)
                 self.run.journal.append("parity_collected", arm=arm.id, name=name, outputs=len(sequences))
         except (ParityError, aiohttp.ClientError, TimeoutError, OSError) as error:
-            self.failures[arm.id] = str(error) or type(error).__name__
+            self.failures[arm.id] = await _cause(error, served)
             self.run.journal.append("parity_failed", arm=arm.id, reason=self.failures[arm.id])
 
     async def score(self, baseline: Arm, served: Served) -> None:
@@ -174,15 +176,13 @@ class ParityCheck:
                 continue
             try:
                 waiting = from_table(table)
-                scored = await _each(
-                    waiting, SCORING_CONCURRENCY, lambda s: _score(served.session, server, s)
-                )
+                scored = await _each(waiting, SCORING_CONCURRENCY, lambda s: _score(server, s))
                 self.run.write_parity_outputs(name, to_table(scored), scored=True)
                 self.run.journal.append("parity_scored", name=name, outputs=len(scored))
             except ParityDataError as error:
                 raise RunFileError(f"{name}: {error}") from error
             except (ParityError, aiohttp.ClientError, TimeoutError, OSError) as error:
-                self.failures[baseline.id] = f"scoring: {str(error) or type(error).__name__}"
+                self.failures[baseline.id] = f"scoring: {await _cause(error, served)}"
                 self.run.journal.append("parity_failed", arm=baseline.id, reason=self.failures[baseline.id])
                 return
 
@@ -233,16 +233,24 @@ class ParityCheck:
                 finish_reason=out.finish_reason,
                 chunk_tokens=out.chunk_tokens,
                 k=arm.k,
-                every_step_drafts=arm.method in EVERY_STEP_DRAFTS,
+                every_step_drafts=(arm.method or "").lower() in EVERY_STEP_DRAFTS,
             )
 
         # Launches share the engine's seed. In one order they would draw the same random numbers for the same
         # prompts, and A, A' and S would be copies of one sample rather than three.
         name = _name(arm, concurrency, again=again)
         order = sorted(range(len(asked)), key=lambda i: hashlib.sha256(f"{name}/{i}".encode()).digest())
-        written = await _each([asked[i] for i in order], concurrency, one)
-        place = dict(zip(order, written, strict=True))
-        return [place[i] for i in range(len(asked))]
+        batches = [order]
+        if concurrency < self.concurrencies[-1]:
+            # Greedy outputs by themselves, then the sampled ones: a verifier that is wrong at temperature
+            # above 0 alone is then seen to be. At the highest concurrency they share their batches.
+            greedy = range(len(distinct))
+            batches = [[i for i in order if i in greedy], [i for i in order if i not in greedy]]
+        written: dict[int, ScoredSequence] = {}
+        for batch in batches:
+            found = await _each([asked[i] for i in batch], concurrency, one)
+            written.update(zip(batch, found, strict=True))
+        return [written[i] for i in range(len(asked))]
 
     async def _prompts(self, server: Target) -> tuple[_Prompt, ...]:
         """Token ids of the prompts: asked for once, then the same for every arm."""
@@ -290,15 +298,24 @@ def _draft_name(name: str, draft: str) -> str:
 
 
 def _target(served: Served) -> Target:
-    return Target(served.session, served.spec.base_url, served.spec.served_model, served.spec.extra_body)
+    spec = served.spec
+    scoring = served.engine.scoring()
+    return Target(served.session, spec.base_url, spec.served_model, scoring, spec.extra_body)
+
+
+async def _cause(error: Exception, served: Served) -> str:
+    """The error, or why the engine died: then the error is only how that looks from here."""
+    if await dies(served):
+        return served.engine.explain(served.process.log_text(), served.process.poll()).summary
+    return str(error) or type(error).__name__
 
 
 async def _ids_of(server: Target, request: Request) -> _Prompt:
     return _Prompt(request.id.replace("#", "_"), await prompt_token_ids(server, request))
 
 
-async def _score(session: aiohttp.ClientSession, server: Target, s: ScoredSequence) -> ScoredSequence:
-    found = await score(session, server.base_url, server.model, s.prompt_ids.tolist(), s.output_ids.tolist())
+async def _score(server: Target, s: ScoredSequence) -> ScoredSequence:
+    found = await score(server, s.prompt_ids.tolist(), s.output_ids.tolist())
     return dataclasses.replace(
         s,
         logprobs=found.logprobs,

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from specbench import __version__
-from specbench.config.grid import expand_arms
+from specbench.config.grid import expand_arms, expand_loads
 from specbench.config.identity import cell_identity, differences, digest, meaning
+from specbench.config.ladders import ladders
 from specbench.config.model import closed_id
+from specbench.config.open_check import FIRST_LOOK, check_load_id
 from specbench.config.plan import LaunchPlan, Plan, make_plan
-from specbench.engines.base import lossy, memory
+from specbench.engines.base import context_kept, lossy, memory
+from specbench.engines.checks import sweep_problems
+from specbench.engines.known_bugs import wrong_output
 from specbench.engines.registry import make_engine
 from specbench.observe.host import machine
 from specbench.observe.processors import ProcessorError, require_cpus
+from specbench.observe.production import ProductionError
 from specbench.runs import records as r
 from specbench.runs.calibrations import read_calibration
+from specbench.runs.checks import OpenCheckLoad, OpenCheckRecord
 from specbench.runs.journal import utc_now
+from specbench.sweep.traffic import production_traffic
 from specbench.workloads.build import build_workload
 
 if TYPE_CHECKING:
@@ -31,6 +38,7 @@ if TYPE_CHECKING:
     from specbench.config.model import Config, EngineConfig
     from specbench.config.source import LoadedConfig
     from specbench.engines.base import Engine, Problem
+    from specbench.runs.checks import ConfirmsRecord, ProductionRecord
     from specbench.runs.rundir import RunDir
     from specbench.workloads.loading import SourceAccount
     from specbench.workloads.request import CellMix
@@ -42,7 +50,10 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A sweep, ready to start."""
+    """A sweep, ready to start.
+
+    ``check_mixes`` are of the open-loop check, with arrivals at 1 per second.
+    """
 
     loaded: LoadedConfig
     engines: dict[str, Engine]
@@ -53,6 +64,9 @@ class Prepared:
     meaning: dict[str, Any]
     problems: tuple[Problem, ...]
     account: SourceAccount
+    check_mixes: dict[str, CellMix] = field(default_factory=dict)
+    production: ProductionRecord | None = None
+    confirms: ConfirmsRecord | None = None
 
     def engine_name(self, arm: str) -> str:
         """Name of the engine that an arm runs on; empty for the main one, and for what is no arm of the plan."""
@@ -90,15 +104,14 @@ def prepare(loaded: LoadedConfig) -> Prepared:
     Raises:
         UnknownEngine, EngineMissing: the engine cannot be used.
         GridError, WorkloadError: the config cannot be carried out.
-        RefusedError: the engine would refuse an arm.
+        RefusedError: the engine would refuse an arm, or ``verdict.traffic_from`` cannot be used.
     """
     config = loaded.config
     engines = {
         name: make_engine(config.target, config.engine_named(name)) for name in ("", *config.other_engines)
     }
     arms = expand_arms(config)
-    problems = [p for arm in arms for p in engines[arm.engine].problems(arm, arm.entry)]
-    unique = tuple({(p.key, p.message): p for p in problems}.values())
+    unique = sweep_problems(engines, arms, expand_loads(config), config.workload.sampling.temperature)
     fatal = [p for p in unique if p.fatal]
     if fatal:
         raise RefusedError("\n".join(f"{loaded.where(p.key)}: {p.key}: {p.message}: {p.mend}" for p in fatal))
@@ -108,15 +121,22 @@ def prepare(loaded: LoadedConfig) -> Prepared:
         except ProcessorError as error:
             key = "measure.client_cpus"
             raise RefusedError(f"{loaded.where(key)}: {key}: {error}") from None
+    try:
+        production = production_traffic(loaded)
+    except ProductionError as error:
+        key = "verdict.traffic_from"
+        raise RefusedError(f"{loaded.where(key)}: {key}: {error}") from None
     versions = {name: engine.version() for name, engine in engines.items()}
-    workload = build_workload(config, loaded.base_dir)
+    kept = max(context_kept(engines[a.engine], a) for a in arms)
+    workload = build_workload(config, loaded.base_dir, kept)
     learners = {a.id for a in arms if memory(engines[a.engine], a) == "always"}
     plan = make_plan(config, workload.trace, learners)
     mixes = workload.mixes
-    content = meaning(
-        config, versions[""], {k: m.digest for k, m in mixes.items()}, loaded.variables, versions
+    digests = {k: m.digest for k, m in {**mixes, **workload.check}.items()}
+    content = meaning(config, versions[""], digests, loaded.variables, versions)
+    return Prepared(
+        loaded, engines, versions, plan, mixes, content, unique, workload.account, workload.check, production
     )
-    return Prepared(loaded, engines, versions, plan, mixes, content, unique, workload.account)
 
 
 def manifest(prepared: Prepared, run: RunDir) -> r.Manifest:
@@ -124,6 +144,8 @@ def manifest(prepared: Prepared, run: RunDir) -> r.Manifest:
     config, plan = prepared.loaded.config, prepared.plan
     requests = [q for m in prepared.mixes.values() for q in m.measured]
     traffic = traffic_shares(config, plan.loads)
+    if prepared.production is not None:
+        traffic = {load.id: prepared.production.share.get(load.id, 0.0) for load in plan.loads}
     sampling = config.workload.sampling
     here = machine()
     return r.Manifest(
@@ -155,7 +177,9 @@ def manifest(prepared: Prepared, run: RunDir) -> r.Manifest:
                 args=dict(a.args),
                 engine=a.engine,
                 memory=memory(prepared.engines[a.engine], a),
-                lossy=lossy(prepared.engines[a.engine], a),
+                lossy=lossy(prepared.engines[a.engine], a)
+                or wrong_output(prepared.engines[a.engine], a, config.workload.sampling.temperature),
+                matched=a.matched,
             )
             for a in plan.arms
         ),
@@ -194,6 +218,32 @@ def manifest(prepared: Prepared, run: RunDir) -> r.Manifest:
         source=prepared.account,
         rule=_rule(config, plan),
         calibration=read_calibration(here.fingerprint, f"{config.engine.kind} {prepared.versions['']}"),
+        production=prepared.production,
+        open_check=_open_check(prepared),
+        confirms=prepared.confirms,
+    )
+
+
+def _open_check(prepared: Prepared) -> OpenCheckRecord | None:
+    config = prepared.loaded.config
+    check = config.measure.open_check
+    if check is None or not prepared.check_mixes:
+        return None
+    mixes = {share: prepared.check_mixes[check_load_id(share)] for share in check.shares}
+    return OpenCheckRecord(
+        loads=tuple(
+            OpenCheckLoad(
+                id=check_load_id(share),
+                share=share,
+                requests=len(mix.measured),
+                workload_digest=mix.digest,
+                repeats=mix.repeats,
+            )
+            for share, mix in mixes.items()
+        ),
+        rounds=check.rounds,
+        first_look=min(FIRST_LOOK, check.rounds),
+        margins=config.verdict.margins.model_dump(exclude_none=True),
     )
 
 
@@ -208,6 +258,7 @@ def _rule(config: Config, plan: Plan) -> r.RuleRecord:
         looks=tuple(config.measure.looks),
         max_rounds=plan.adaptive.most_confirming,
         explore_rounds=plan.adaptive.explore_rounds,
+        ladders=ladders(plan.arms) if plan.adaptive.explore_rounds else (),
         variance_prior=config.measure.variance_prior,
         margins=margins,
         load_order=tuple(x.id for x in sorted(plan.loads, key=lambda x: x.order))
@@ -253,10 +304,16 @@ def check_resume(prepared: Prepared, run: RunDir) -> None:
         raise RefusedError(
             f"{run.path} was begun by specbench {old.specbench}, this is {__version__}: start a new run"
         )
+    if old.confirms is not None and prepared.confirms is None:
+        raise RefusedError(f"{run.path} confirms the policy of {old.confirms.run_id}: add --confirm-policy")
     changed = differences(old.meaning, prepared.meaning)
     # The rule is fixed before the first launch: changed afterwards it could be fitted to the data.
-    rule = differences(old.config.get("verdict"), prepared.loaded.resolved["verdict"])
+    before, rule_now = old.config.get("verdict") or {}, prepared.loaded.resolved["verdict"]
+    rule = differences(before, {k: v for k, v in rule_now.items() if v is not None or k in before})
     changed += [f"verdict.{line}" for line in rule]
+    was, now = old.production, prepared.production
+    if was is not None and now is not None and was.sha256 != now.sha256:
+        changed.append(f"verdict.traffic_from: the content of {was.file}")
     if changed:
         lines = "\n".join(f"  {line}" for line in changed[:20])
         raise RefusedError(

@@ -10,7 +10,8 @@ import aiohttp
 import msgspec
 import numpy as np
 
-from specbench.load.body import CHAT_PATH, COMPLETIONS_PATH, NO_TOP_K
+from specbench.engines.scoring import NotTold, Question, Scoring
+from specbench.load.body import COMPLETIONS_PATH, NO_TOP_K
 from specbench.load.dialect import BadEvent, DeltaDecoder
 from specbench.load.sse import EventStream, EventTooLarge
 from specbench.parity.data import UNKNOWN, Ids, Logprobs
@@ -30,11 +31,14 @@ class ParityError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where requests go: a session, the server's base URL, and the name under which it serves the model."""
+    """Where requests go: a session, the server's base URL, the name under which it serves the model, and how
+    its engine is asked. ``extra_body`` is added to completions, as everywhere else.
+    """
 
     session: aiohttp.ClientSession
     base_url: str
     model: str
+    scoring: Scoring
     extra_body: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -49,7 +53,7 @@ class Generated:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scored:
-    """Scores of an output of n tokens: logprobs [n], ranks [n] from 1, and the top k tokens [n, k]."""
+    """Scores of an output of n tokens: logprobs [n], ranks [n] from 1 or unknown, top k tokens [n, k]."""
 
     logprobs: Logprobs
     ranks: Ids
@@ -63,22 +67,11 @@ async def prompt_token_ids(server: Target, request: Request) -> tuple[int, ...]:
     Raises:
         ParityError: it does not tell.
     """
-    body: dict[str, Any] = {"max_tokens": 1, "temperature": 0.0, "return_token_ids": True}
-    if request.messages is not None:
-        body["messages"] = request.messages
-        if isinstance(request.tools, tuple):
-            body |= {"tools": request.tools, "tool_choice": "none"}
-    else:
-        body["prompt"] = request.prompt
-    answer = await _post(server, CHAT_PATH if request.messages is not None else COMPLETIONS_PATH, body)
-    choices = answer.get("choices") or [{}]
-    ids = answer.get("prompt_token_ids") or choices[0].get("prompt_token_ids")
-    if not ids:
-        raise ParityError(
-            "the server does not return the prompt's token ids (return_token_ids), which parity needs: "
-            "use vLLM 0.11 or later, or leave parity out"
-        )
-    return tuple(int(i) for i in ids)
+    answer = await _post(server, server.scoring.ask_prompt_ids(server.model, request))
+    try:
+        return server.scoring.read_prompt_ids(answer)
+    except NotTold as error:
+        raise ParityError(str(error)) from None
 
 
 async def generate(
@@ -130,82 +123,38 @@ async def generate(
 
 
 async def score(
-    session: aiohttp.ClientSession,
-    base_url: str,
-    model: str,
-    prompt_ids: Sequence[int],
-    output_ids: Sequence[int],
-    *,
-    top: int = TOP_LOGPROBS,
+    server: Target, prompt_ids: Sequence[int], output_ids: Sequence[int], *, top: int = TOP_LOGPROBS
 ) -> Scored:
     """Ask a server how likely it finds each token of an output, given all before it.
-
-    One request, ``prompt_logprobs`` of prompt and output together; vLLM leaves its prefix cache out of it.
 
     Raises:
         ParityError: it answers with an error, or not with logprobs of every token.
     """
-    body = {
-        "prompt": [*prompt_ids, *output_ids],
-        "max_tokens": 1,
-        "temperature": 0.0,
-        "prompt_logprobs": top,
-    }
-    answer = await _post(Target(session, base_url, model), COMPLETIONS_PATH, body)
-    choices = answer.get("choices") or [{}]
-    rows = choices[0].get("prompt_logprobs") or answer.get("prompt_logprobs")
-    return read_scores(rows, prompt_tokens=len(prompt_ids), output_ids=output_ids, top=top)
-
-
-def read_scores(rows: Any, *, prompt_tokens: int, output_ids: Sequence[int], top: int) -> Scored:
-    """vLLM's ``prompt_logprobs``: per token an object of id to ``{"logprob", "rank"}``; the first is null.
-
-    Each holds the ``top`` likeliest tokens and the actual one besides when it is none of them.
-
-    Raises:
-        ParityError: another shape, or a token is missing.
-    """
-    n = len(output_ids)
-    if not isinstance(rows, list) or len(rows) != prompt_tokens + n:
-        got = len(rows) if isinstance(rows, list) else rows
-        raise ParityError(
-            f"prompt_logprobs of {prompt_tokens + n} tokens were asked for, the answer has {got}"
-        )
-    logprobs, ranks = np.empty(n, dtype=np.float32), np.empty(n, dtype=np.int32)
-    top_ids = np.empty((n, top), dtype=np.int32)
-    top_logprobs = np.empty((n, top), dtype=np.float32)
-    for i, (token, row) in enumerate(zip(output_ids, rows[prompt_tokens:], strict=True)):
-        own = row.get(str(token)) if isinstance(row, dict) else None
-        if own is None or len(row) < top:
-            raise ParityError(
-                f"prompt_logprobs: position {prompt_tokens + i} has no score for token {token}, or fewer "
-                f"than {top} alternatives: raise the engine's max-logprobs to {top}"
-            )
-        logprobs[i], ranks[i] = _number(own), own.get("rank") or UNKNOWN
-        best = sorted(((_number(v), int(key)) for key, v in row.items()), key=lambda x: (-x[0], x[1]))[:top]
-        top_logprobs[i] = [x[0] for x in best]
-        top_ids[i] = [x[1] for x in best]
-    return Scored(logprobs, ranks, top_ids, top_logprobs)
+    answer = await _post(server, server.scoring.ask_scores(server.model, prompt_ids, output_ids, top))
+    try:
+        scores = server.scoring.read_scores(answer, prompt_ids, output_ids, top)
+    except NotTold as error:
+        raise ParityError(str(error)) from None
+    return Scored(
+        logprobs=np.array([s.logprob for s in scores], dtype=np.float32),
+        ranks=np.array([UNKNOWN if s.rank is None else s.rank for s in scores], dtype=np.int32),
+        top_ids=np.array([[i for i, _ in s.top] for s in scores], dtype=np.int32).reshape(-1, top),
+        top_logprobs=np.array([[x for _, x in s.top] for s in scores], dtype=np.float32).reshape(-1, top),
+    )
 
 
 _JSON: Final = {"Content-Type": "application/json"}
 
 
-def _number(entry: Any) -> float:
-    """A logprob; JSON has no minus infinity, so engines write null or a very small number."""
-    value = entry.get("logprob")
-    return -np.inf if value is None else float(value)
-
-
-async def _post(server: Target, path: str, body: dict[str, Any]) -> dict[str, Any]:
-    payload = msgspec.json.encode({"model": server.model, **body, **server.extra_body})
-    async with server.session.post(server.base_url + path, data=payload, headers=_JSON) as response:
+async def _post(server: Target, question: Question) -> dict[str, Any]:
+    payload = msgspec.json.encode(question.body)
+    async with server.session.post(server.base_url + question.path, data=payload, headers=_JSON) as response:
         if response.status != 200:
             raise ParityError(await _refusal(response))
         try:
             return msgspec.json.decode(await response.read(), type=dict[str, Any])
         except msgspec.DecodeError as error:
-            raise ParityError(f"{path}: the answer is not JSON: {error}") from error
+            raise ParityError(f"{question.path}: the answer is not JSON: {error}") from error
 
 
 async def _refusal(response: aiohttp.ClientResponse) -> str:

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Literal
 
 from specbench.analysis.compare import rounds_needed
+from specbench.config.ladders import rungs
 from specbench.verdict.campaign import Campaign, CampaignRule, Seen, State
 from specbench.verdict.guards import interval
 from specbench.verdict.words import interval_text, ratio_text
@@ -35,6 +36,7 @@ def campaign_of(manifest: Manifest) -> Campaign:
             looks=rule.looks,
             max_rounds=rule.max_rounds,
             explore_rounds=rule.explore_rounds,
+            ladders=rule.ladders,
             use_prior=rule.variance_prior,
             margins=rule.margins,
         )
@@ -95,6 +97,10 @@ def speed_at(run: RunAnalysis, state: State, load: str) -> Speed:
 def explored(arm: str, ratio: PairedRatio, winner: str | None) -> str:
     """What to say of an arm that was explored only."""
     rounds = len(ratio.per_round)
+    if not rounds:
+        return "not measured" + (
+            f"; {winner} was picked before it and confirmed on new launches" if winner is not None else ""
+        )
     text = f"explored only: {ratio_text(ratio.value)} in {rounds} round{'' if rounds == 1 else 's'}"
     if winner is None:
         return f"{text}; no arm is confirmed yet"
@@ -109,6 +115,10 @@ def registered_text(run: RunAnalysis, state: State) -> str:
         return f"the verdict rests on {confirm}"
     best = _explored_value(run)
     before = f"; while exploring it showed {ratio_text(best)}" if best is not None else ""
+    ladder = next((x for x in rule.ladders if arm in x), None)
+    if ladder is not None:
+        ks = sorted(ladder[a] for a in rungs(ladder))
+        before = f", by the curve through K = {', '.join(map(str, ks))}{before}"
     rounds = sum(1 for s in run.stages.values() if s == "explore")
     return (
         f"{arm} was picked in {rounds} exploring round{'' if rounds == 1 else 's'}, whose "

@@ -1,6 +1,7 @@
 """An adaptive sweep's decisions, pure: from the pairs so far to what to launch next, or to the end.
 
 Explore: every speculative arm runs in up to two rounds; one that is far behind after a round is not run again.
+Of arms that differ in K alone four run, and a curve through them picks among all (`config.ladders`).
 Confirm: the arm that did best is measured against the baseline in new pairs of launches, and the
 group-sequential test of `analysis.sequential` says when there are enough. Only these pairs enter the verdict:
 the best of several arms looks better than it is on the data that picked it (the winner's curse), and needs no
@@ -23,6 +24,7 @@ from typing import Final, Literal
 
 from specbench.analysis.compare import mix_rounds
 from specbench.analysis.sequential import Step, VariancePrior, step
+from specbench.config.ladders import Ladder, curve, explored
 from specbench.verdict.guards import GuardState, guard_state
 
 FAR_BEHIND: Final = 0.20
@@ -54,6 +56,7 @@ class CampaignRule:
         looks: numbers of confirming pairs at which the data are looked at.
         max_rounds: confirming rounds at most, lost ones included.
         explore_rounds: 0 when there is one speculative arm.
+        ladders: arms that differ in K alone, with their K.
         use_prior: whether the spread seen while exploring counts as a prior of the variance.
         margins: guardrail metric to the relative worsening that is allowed.
     """
@@ -66,6 +69,7 @@ class CampaignRule:
     looks: tuple[int, ...]
     max_rounds: int
     explore_rounds: int
+    ladders: tuple[Ladder, ...] = ()
     use_prior: bool = False
     margins: Mapping[str, float] = field(default_factory=dict)
 
@@ -178,7 +182,7 @@ class Campaign:
         """
         scores = self._scores(seen)
         best = max(scores.values(), default=-math.inf)
-        free = [a for a in self.rule.arms if a not in seen.barred] or self.rule.arms
+        free = explored(self.rule.arms, self.rule.ladders, seen.barred) or self.rule.arms
         return tuple(a for a in free if scores.get(a, best) >= best - FAR_BEHIND)
 
     def winner(self, seen: Seen) -> str | None:
@@ -188,6 +192,12 @@ class Campaign:
         if self.rule.explore_rounds == 0:
             return self.rule.arms[0] if self.rule.arms else None
         scores = self._scores(seen)
+        # An arm that ran and gave no ratio could not be measured: a curve does not make it better.
+        ran = explored(self.rule.arms, self.rule.ladders, seen.barred)
+        out = seen.barred.union(a for a in ran if a not in scores)
+        for ladder in self.rule.ladders:
+            by_curve = curve(ladder, scores)
+            scores.update((a, x) for a, x in by_curve.items() if a not in out)
         return max(scores, key=lambda a: scores[a]) if scores else None
 
     def state(self, seen: Seen) -> State:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from specbench.analysis.compare import PairedRatio
     from specbench.analysis.run import RunAnalysis
@@ -54,6 +54,8 @@ class Schedule:
     method: str
     draft: str | None
     ranges: tuple[KRange, ...]
+    arms: Mapping[int, str] = field(default_factory=dict)
+    """K to the arm that drafted as many."""
 
 
 def crossing(points: Sequence[tuple[int, float]], threshold: float) -> float | None:
@@ -113,7 +115,7 @@ def schedules(run: RunAnalysis) -> tuple[Schedule, ...]:
     for (method, draft, _), arms in families.items():
         ranges = _ranges({k: dict(_closed(run, arm)) for k, arm in arms.items()})
         if len(arms) > 1 and len({x.k for x in ranges}) > 1:
-            found.append(Schedule(method, draft, ranges))
+            found.append(Schedule(method, draft, ranges, arms))
     return tuple(found)
 
 

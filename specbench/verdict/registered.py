@@ -27,6 +27,7 @@ def rule_of(manifest: Manifest) -> dict[str, Any]:
         "ttft_p95_limit_ms": manifest.ttft_p95_limit_ms,
         "tpot_p95_limit_ms": manifest.tpot_p95_limit_ms,
         "rule": msgspec.to_builtins(manifest.rule),
+        **({"open_check": msgspec.to_builtins(manifest.open_check)} if manifest.open_check else {}),
     }
 
 

@@ -26,8 +26,10 @@ from specbench.verdict.adaptive import (
     speed_at,
     speed_of_mix,
 )
+from specbench.verdict.confirmed import confirmed
 from specbench.verdict.exit_codes import ExitCode
 from specbench.verdict.grade import Grade, grade
+from specbench.verdict.open_check import checked
 from specbench.verdict.unchanged import changed, unshown
 from specbench.verdict.words import interval_text, ratio_text
 
@@ -82,8 +84,13 @@ class Verdict:
     """(metric, load) to its state, of the confirmed arm."""
 
 
-def judge(run: RunAnalysis) -> Verdict:
-    """Apply the rule."""
+def judge(run: RunAnalysis, *, open_check: bool = True) -> Verdict:
+    """Apply the rule.
+
+    Args:
+        open_check: whether a GO needs the open-loop check, where the run has one. Without it the choice is the
+            arm that the check is made of.
+    """
     arms = [a for a in run.manifest.arms if a.method is not None]
     blocked = _blocked(run)
     state = campaign_of(run.manifest).state(seen(run)) if _adaptive(run) else None
@@ -96,6 +103,11 @@ def judge(run: RunAnalysis) -> Verdict:
     decided = {a.id: _arm(run, a.id, at, blocked.get(a.id), len(arms), state) for a in arms}
     at = {(arm, load): _if_unchanged(run, arm, d) for (arm, load), d in at.items()}
     decided = {arm: _if_unchanged(run, arm, d) for arm, d in decided.items()}
+    at = {(arm, load): _if_confirmed(run, d) for (arm, load), d in at.items()}
+    decided = {arm: _if_confirmed(run, d) for arm, d in decided.items()}
+    if open_check:
+        at = {(arm, load): _if_checked(run, arm, d) for (arm, load), d in at.items()}
+        decided = {arm: _if_checked(run, arm, d) for arm, d in decided.items()}
     letter, why = grade(run)
     choice = _choice(run, decided, at)
     if state is None:
@@ -113,6 +125,31 @@ def _if_unchanged(run: RunAnalysis, arm: str, speed: Decided) -> Decided:
     if speed.decision == "GO" and (why := unshown(run, arm)) is not None:
         return Decided("INCONCLUSIVE", (*speed.reasons, why))
     return speed
+
+
+def _if_confirmed(run: RunAnalysis, speed: Decided) -> Decided:
+    """K by load is GO only if it does no harm on either side of its switches."""
+    outcome = confirmed(run)
+    if speed.decision != "GO" or outcome.state == "pass":
+        return speed
+    if outcome.state == "fail":
+        return Decided("NO-GO", (*outcome.reasons, *speed.reasons), guardrail=True)
+    return Decided("INCONCLUSIVE", (*speed.reasons, *outcome.reasons))
+
+
+def _if_checked(run: RunAnalysis, arm: str, speed: Decided) -> Decided:
+    """A GO needs the guardrails at open rates too. One arm is checked; what it fails frees no other arm."""
+    outcome = checked(run)
+    if speed.decision != "GO" or outcome.state in ("pass", "none"):
+        return speed
+    assert run.open_check is not None
+    if run.open_check.arm not in (None, arm):
+        why = f"{run.open_check.arm} was checked in an open loop, not this arm"
+        return Decided("INCONCLUSIVE", (*speed.reasons, why))
+    reasons = tuple(f"open loop: {reason}" for reason in outcome.reasons)
+    if outcome.state == "fail":
+        return Decided("NO-GO", (*reasons, *speed.reasons), guardrail=True)
+    return Decided("INCONCLUSIVE", (*speed.reasons, *reasons))
 
 
 def _adaptive(run: RunAnalysis) -> bool:
@@ -159,6 +196,8 @@ def _blocked(run: RunAnalysis) -> dict[str, str]:
 def _at_load(run: RunAnalysis, x: ArmLoad, blocked: str | None, arms: int, state: State | None) -> Decided:
     if blocked is not None:
         return Decided("INVALID", (blocked,))
+    if state is not None and not x.cells and x.arm.id != state.winner:
+        return Decided("INCONCLUSIVE", (explored(x.arm.id, x.speedup, state.winner),))
     if x.speedup.value is None:
         return Decided("INVALID", (x.speedup.why_null or "not measured", *_why_invalid(x)))
     guards = _guardrails(run, x)
@@ -241,6 +280,9 @@ def _arm(
     if blocked is not None:
         return Decided("INVALID", (blocked,))
     ratio = run.mix[arm]
+    ran = any(x.cells for (name, _), x in run.at.items() if name == arm)
+    if state is not None and not ran and arm != state.winner:
+        return Decided("INCONCLUSIVE", (explored(arm, ratio, state.winner),))
     if ratio.value is None:
         lost = [
             r

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
 from specbench.config.grid import Load, expand_loads
 from specbench.config.model import Config
+from specbench.config.open_check import check_loads, check_workload
 from specbench.config.plan import TraceExtent, requests_in_cell
-from specbench.workloads.context import OVER_CONTEXT, context_limit, fit_context
+from specbench.workloads.context import OVER_CONTEXT, Context, context_limit, fit_context
 from specbench.workloads.loading import SourceAccount, load_source
 from specbench.workloads.mix import build_cell_mix
 from specbench.workloads.replay import build_trace_mix, select
@@ -30,32 +31,38 @@ class BuiltWorkload:
         mixes: by load id.
         account: what became of the source's rows.
         trace: how much a trace load replays.
+        check: by load id of the open-loop check, with arrivals at 1 per second: `stretched` gives the rate.
     """
 
     mixes: dict[str, CellMix]
     account: SourceAccount
     trace: TraceExtent | None
+    check: dict[str, CellMix] = field(default_factory=dict)
 
 
-def build_workload(config: Config, base_dir: Path) -> BuiltWorkload:
+def build_workload(config: Config, base_dir: Path, kept: int = 0) -> BuiltWorkload:
     """Build the mixes; the same bytes in every process and on every machine with the same files.
 
     Args:
         base_dir: where relative paths start.
+        kept: tokens of the context that requests must leave free, for every arm to serve them in full and to
+            draft to their end.
 
     Raises:
         WorkloadError: the workload cannot be used; the message says where, why and the mend.
     """
-    return _Build(config, base_dir).run()
+    return _Build(config, base_dir, kept).run()
 
 
 class _Build:
-    def __init__(self, config: Config, base_dir: Path) -> None:
+    def __init__(self, config: Config, base_dir: Path, kept: int) -> None:
         self.config = config
         self.workload = config.workload
         self.seed = config.measure.order_seed
         self.base_dir = base_dir
-        self.limit = context_limit(config.engine.args)
+        sections = (config.engine, *config.other_engines.values())
+        limits = [limit for section in sections if (limit := context_limit(section.args)) is not None]
+        self.limit = Context(min(limits), kept) if limits else None
         self.remarks: list[str] = []
         self.over = 0
 
@@ -88,6 +95,7 @@ class _Build:
             else:
                 mixes[load.id] = mix = self._trace_mix(supply, load)
                 extent = TraceExtent(len(mix.measured), max(a.at_s for a in mix.schedule))
+        check = {load.id: self._check_mix(supply, load) for load in check_loads(self.config)}
         self.remarks = [*supply.remarks(), *self.remarks, *self._sent(supply.offered())]
         account = loaded.account
         dropped = dict(account.dropped)
@@ -99,6 +107,7 @@ class _Build:
                 account, used=account.used - self.over, dropped=dropped, remarks=tuple(self.remarks)
             ),
             extent,
+            check,
         )
 
     def _tokens(self) -> ServedTokens | NoTokenizer:
@@ -111,6 +120,11 @@ class _Build:
         warmup = self.config.measure.warmup_per_slot * load.concurrency
         # A few more than needed: every category is rounded up by itself.
         return requests_in_cell(self.workload, load) + warmup + 8
+
+    def _check_mix(self, supply: Supply, load: Load) -> CellMix:
+        workload, warmup = check_workload(self.config), self.config.measure.warmup_per_slot
+        rows = supply.for_load(load, requests_in_cell(workload, load) + warmup * load.concurrency + 8)
+        return build_cell_mix(workload, rows, load, warmup, self.seed)
 
     def _trace_mix(self, supply: Supply, load: Load) -> CellMix:
         assert load.trace is not None

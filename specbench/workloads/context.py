@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,8 +24,32 @@ SMALL_CONTEXT: Final = 8192
 TEMPLATE_ROOM: Final = 512
 """Tokens that a chat template may add, when it is not at hand."""
 
-_UNITS: Final = {"k": 1000, "m": 10**6, "K": 1024, "M": 2**20}
+_UNITS: Final = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
 """As vLLM reads ``--max-model-len 32k``: small letters are decimal, capitals binary."""
+
+_NUMBER: Final = re.compile(r"(\d+)([kmgKMG]?)|(\d+\.\d+)([kmg])")
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a request may take of the engines' context.
+
+    Attributes:
+        tokens: of prompt and output together that the config allows.
+        kept: of these, what must stay free for every arm to serve in full and to draft to the end.
+    """
+
+    tokens: int
+    kept: int = 0
+
+    @property
+    def room(self) -> int:
+        """Tokens of prompt and output together that a request may need."""
+        return self.tokens - self.kept
+
+    def __str__(self) -> str:
+        left = f", of which {self.kept} stay free for the engine and its drafts" if self.kept else ""
+        return f"the context of {self.tokens} tokens (engine.args max-model-len{left})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +68,20 @@ def context_limit(args: Mapping[str, Any]) -> int | None:
         value = flags.get(name)
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return value
-        if isinstance(value, str) and value[:-1].isdecimal() and value[-1:] in _UNITS:
-            return int(value[:-1]) * _UNITS[value[-1]]
-        if isinstance(value, str) and value.isdecimal():
-            return int(value)
+        number = _NUMBER.fullmatch(value.strip()) if isinstance(value, str) else None
+        if number is not None:
+            whole, unit, fraction, decimal = number.groups()
+            return int(float(fraction) * _UNITS[decimal]) if fraction else int(whole) * _UNITS.get(unit, 1)
     return None
 
 
 def fit_context(
     workload: Workload,
     requests: Sequence[SourceRequest],
-    limit: int | None,
+    limit: Context | None,
     tokens: ServedTokens | NoTokenizer,
 ) -> Fitted:
-    """Leave out what needs more than ``limit`` tokens: prompt (as the server sees it) plus output cap.
+    """Leave out what needs more than ``limit`` has room for: prompt (as the server sees it) plus output cap.
 
     Args:
         tokens: the served tokenizer, or why there is none: then everything stays, and the server's refusal
@@ -74,13 +99,13 @@ def fit_context(
     for request in requests:
         cap = output_cap(workload, request)
         try:
-            fits = tokens.most_tokens(request) + cap <= limit
+            fits = tokens.most_tokens(request) + cap <= limit.room
             prompt = 0 if fits else tokens.prompt_tokens(request)
         except NoTokenizer as error:
             unknown.append(str(error))
             kept.append(request)
             continue
-        if fits or prompt + cap <= limit:
+        if fits or prompt + cap <= limit.room:
             kept.append(request)
         else:
             over.append((prompt, cap, request))
@@ -93,10 +118,7 @@ def fit_context(
     if over:
         prompt, cap, worst = max(over, key=lambda item: (item[0] + item[1], item[2].id))
         need = f"{worst.id!r} needs {prompt} prompt + {cap} output = {prompt + cap} tokens"
-        text = (
-            f"{len(over)} of {len(requests)} requests do not fit the context of {limit} tokens "
-            f"(engine.args max-model-len): the longest, {need}"
-        )
+        text = f"{len(over)} of {len(requests)} requests do not fit {limit}: the longest, {need}"
         if not kept:
             raise WorkloadError([f"workload.source: {text}: raise it, or lower workload.max_output_tokens"])
         remarks.append(f"{text}; they are left out, the same ones for every arm")
@@ -104,10 +126,10 @@ def fit_context(
 
 
 def _unchecked(
-    workload: Workload, requests: Sequence[SourceRequest], limit: int | None, why: str
+    workload: Workload, requests: Sequence[SourceRequest], limit: Context | None, why: str
 ) -> tuple[str, ...]:
     """A remark, unless every prompt is short whatever the tokenizer: no token is less than a byte."""
-    least = limit if limit is not None else SMALL_CONTEXT
+    least = limit.room if limit is not None else SMALL_CONTEXT
     long = [
         r
         for r in requests

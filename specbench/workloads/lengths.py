@@ -14,6 +14,7 @@ import numpy as np
 from specbench.config.model import Lengths, TraceLoad, Workload
 from specbench.config.source import is_path
 from specbench.workloads.arrivals import seed_of
+from specbench.workloads.context import Context
 from specbench.workloads.loading import read_file
 from specbench.workloads.readers.sampling import allocate
 from specbench.workloads.readers.specbench_requests import sha256
@@ -48,7 +49,7 @@ class LengthSource:
     _over: int = 0
     _left_out: str = ""
 
-    def pairs(self, count: int, limit: int | None, workload: Workload, label: str) -> list[SourceRequest]:
+    def pairs(self, count: int, limit: Context | None, workload: Workload, label: str) -> list[SourceRequest]:
         """At least ``count`` requests if there are as many, stratified by joint length, that fit ``limit``.
 
         Raises:
@@ -60,7 +61,7 @@ class LengthSource:
         return sample_pairs(self._fitting(rows, limit, workload), count, label)
 
     def replay(
-        self, load: TraceLoad, limit: int | None, workload: Workload, label: str
+        self, load: TraceLoad, limit: Context | None, workload: Workload, label: str
     ) -> list[SourceRequest]:
         """Requests with arrival times, in that order, for a trace load; still unscaled.
 
@@ -95,20 +96,19 @@ class LengthSource:
         return self._fitting(timed, limit, workload)
 
     def _fitting(
-        self, rows: Sequence[SourceRequest], limit: int | None, workload: Workload
+        self, rows: Sequence[SourceRequest], limit: Context | None, workload: Workload
     ) -> list[SourceRequest]:
         """Rows whose prompt and capped output fit; the text is made to length, so lengths decide."""
         if limit is None:
             return list(rows)
-        kept = [r for r in rows if (r.prompt_tokens or 0) + _cap(workload, r) <= limit]
+        kept = [r for r in rows if (r.prompt_tokens or 0) + _cap(workload, r) <= limit.room]
         over = len(rows) - len(kept)
         if not kept:
             least = min((r.prompt_tokens or 0) + _cap(workload, r) for r in rows)
             raise WorkloadError(
                 [
-                    f"workload.lengths.source: none of {self.name} fits the context of {limit} tokens "
-                    f"(engine.args max-model-len): the shortest needs {least}: raise it, or lower "
-                    "workload.max_output_tokens"
+                    f"workload.lengths.source: none of {self.name} fits {limit}: the shortest needs {least}: "
+                    "raise it, or lower workload.max_output_tokens"
                 ]
             )
         self._drawn += len(rows)
@@ -116,9 +116,8 @@ class LengthSource:
         if self._over:
             before = self._left_out
             self._left_out = (
-                f"lengths: {self._over / self._drawn:.0%} of {self.name} do not fit the context of {limit} "
-                "tokens (engine.args max-model-len) and are left out, the same ones for every arm: what is "
-                "measured is the shorter part of that traffic"
+                f"lengths: {self._over / self._drawn:.0%} of {self.name} do not fit {limit} and are left out, "
+                "the same ones for every arm: what is measured is the shorter part of that traffic"
             )
             self.remarks[:] = [*(x for x in self.remarks if x != before), self._left_out]
         return kept

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from specbench.config.grid import Load
 from specbench.config.model import Workload
@@ -86,6 +86,12 @@ def build_cell_mix(
         digest=digest(warmup + measured, schedule),
         repeats=repeats,
     )
+
+
+def stretched(mix: CellMix, rate_per_s: float) -> CellMix:
+    """The same requests with their arrivals, which were drawn for 1 per second, at another rate."""
+    schedule = tuple(structs.replace(a, at_s=a.at_s / rate_per_s) for a in mix.schedule)
+    return structs.replace(mix, schedule=schedule, digest=digest(mix.warmup + mix.measured, schedule))
 
 
 def interleave(shares: Mapping[str, float], count: int) -> list[str]:

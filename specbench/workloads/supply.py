@@ -8,6 +8,7 @@ from typing import Protocol
 
 from specbench.config.grid import Load
 from specbench.config.model import Lengths, Workload
+from specbench.workloads.context import Context
 from specbench.workloads.lengths import LengthSource, load_lengths
 from specbench.workloads.loading import source_name
 from specbench.workloads.matching import Matcher, Words, filler_requests
@@ -83,7 +84,7 @@ class Matched:
         base_dir: Path,
         requests: Sequence[SourceRequest],
         tokens: ServedTokens | NoTokenizer,
-        limit: int | None,
+        limit: Context | None,
         seed: int,
     ) -> None:
         self._workload = workload

@@ -29,22 +29,29 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ((2, *LOOKS), 4, (3.16, 3.07, 2.86, 2.68, 2.54, 2.22)),
     ],
 )
-def test_shipped_boundaries_are_what_simulation_gives(
+def test_simulation_gives_the_known_boundaries_of_linear_spending(
     looks: tuple[int, ...], prior: int, expected: tuple[float, ...]
 ) -> None:
-    assert b.boundaries(looks, 0.05, prior) == pytest.approx(expected, rel=0.01)
-    assert b.simulate(looks, 0.05, prior, samples=200_000) == pytest.approx(expected, rel=0.03)
+    assert b.simulate(looks, 0.05, prior, samples=200_000, power=1.0) == pytest.approx(expected, rel=0.03)
+
+
+@pytest.mark.parametrize(("looks", "alpha", "prior"), b.SHIPPED)
+def test_shipped_boundaries_are_what_simulation_gives(
+    looks: tuple[int, ...], alpha: float, prior: int
+) -> None:
+    shipped = b.SHIPPED[looks, alpha, prior]
+    assert b.simulate(looks, alpha, prior, samples=200_000, seed=7) == pytest.approx(shipped, rel=0.03)
 
 
 def test_the_first_boundary_is_students() -> None:
-    # P(|t| with 2 df > c) = 2 * 0.05 * 3 / 8 has a closed form: t = x sqrt(2 / (1 - x^2)), x = 1 - p.
-    x = 1 - 2 * 0.05 * 3 / 8
+    # P(|t| with 2 df > c) = 2 * 0.05 * sqrt(3 / 8) has a closed form: t = x sqrt(2 / (1 - x^2)), x = 1 - p.
+    x = 1 - 2 * 0.05 * math.sqrt(3 / 8)
     assert b.boundaries(LOOKS, 0.05)[0] == pytest.approx(x * math.sqrt(2 / (1 - x * x)), rel=1e-4)
 
 
 def test_other_looks_are_simulated_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(b, "SAMPLES", 20_000)
-    monkeypatch.setattr(b.simulate, "__defaults__", (20_000, b.SEED))
+    monkeypatch.setattr(b.simulate, "__defaults__", (20_000, b.SEED, b.SPENDING_POWER))
     first = b.boundaries((3, 5), 0.05)
     (kept,) = tmp_path.rglob("*.json")
     assert json.loads(kept.read_text()) == list(first)
@@ -57,7 +64,7 @@ def test_other_looks_are_simulated_once_and_kept(tmp_path: Path, monkeypatch: py
 def test_a_damaged_cache_is_not_believed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
-    monkeypatch.setattr(b.simulate, "__defaults__", (20_000, b.SEED))
+    monkeypatch.setattr(b.simulate, "__defaults__", (20_000, b.SEED, b.SPENDING_POWER))
     first = b.boundaries((3, 5), 0.05)
     (kept,) = tmp_path.rglob("*.json")
     kept.write_text(damage)

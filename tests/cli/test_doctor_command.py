@@ -154,7 +154,9 @@ def test_memory_that_is_not_there_fails(tmp_path: Path) -> None:
 def test_a_batch_smaller_than_the_load_warns(tmp_path: Path) -> None:
     text = CONFIG.replace("max-model-len: 4096", "max-num-seqs: 2").replace("[1]", "[1, 4]")
     _, found = checks(config(tmp_path, text))
-    assert "less than the concurrency 4" in found["batch"][0]["message"]
+    (check,) = [c for c in found["config"] if "max-num-seqs" in c["message"]]
+    assert check["level"] == "warn"
+    assert "max-num-seqs is 2, and loads.closed keeps 4 requests in flight" in check["message"]
 
 
 def test_an_engine_that_was_left_fails_with_the_command_that_ends_it() -> None:

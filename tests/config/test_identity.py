@@ -34,6 +34,7 @@ BASE: dict[str, Any] = {
         "trace": {},
     },
     "workload": {"lengths": {"source": "azure-llm-2023-conv"}},
+    "measure": {"open_check": {}},
 }
 MIXES = {"c1": "aa", "c8": "bb"}
 
@@ -74,6 +75,7 @@ MEANINGFUL = [
     ("arms.0.k", 4),
     ("arms.0.k", [3, 4]),
     ("arms.0.settings", {"prompt_lookup_max": 5}),
+    ("arms.0.variants", [{"prompt_lookup_min": 2}]),
     ("arms.1.draft", "org/e"),
     ("arms.1.args", {"f": False}),
     ("arms.1.env", {"Y": "3"}),
@@ -106,11 +108,15 @@ MEANINGFUL = [
     ("measure.strategy", "adaptive"),
     ("measure.rounds", 5),
     ("measure.looks", [3, 5, 8]),
-    ("measure.max_rounds", 12),
+    ("measure.max_rounds", 20),
     ("measure.variance_prior", True),
     ("measure.warmup_per_slot", 3),
     ("measure.order_seed", 2),
     ("measure.client_lag_limit", 0.5),
+    ("engine.matched_baseline", True),
+    ("measure.open_check.shares", [0.5]),
+    ("measure.open_check.rounds", 4),
+    ("measure.open_check.requests", 300),
 ]
 
 
@@ -269,7 +275,9 @@ def test_cell_identity_changes_with_everything_that_matters() -> None:
         *(
             cell(changed(path, value))
             for path, value in MEANINGFUL
-            if path.startswith(("target", "engine", "arms.0"))
+            if (
+                path.startswith(("target", "engine", "arms.0")) and path != "engine.matched_baseline"
+            )  # it adds an arm and leaves the others alone
             or path in {"measure.warmup_per_slot", "workload.seconds", "workload.request_timeout"}
             if (path, value) != ("arms.0.k", [3, 4])
         ),

@@ -232,9 +232,16 @@ def test_an_adaptive_plan_holds_what_is_certain() -> None:
     plan = make_plan(adaptive([2, 4]))
     assert plan.adaptive is not None
     assert (plan.adaptive.explore_rounds, plan.adaptive.least_confirming) == (2, 3)
-    assert plan.adaptive.most_confirming == 10  # the last look, and two rounds that may be lost
+    assert plan.adaptive.most_confirming == 16  # the last look, and two rounds that may be lost
     assert [len(x.launches) for x in plan.rounds] == [3, 3]
     assert plan.estimate_s == plan.adaptive.most_s > plan.adaptive.least_s
+
+
+def test_of_many_values_of_k_four_are_explored_once() -> None:
+    plan = make_plan(adaptive([1, 2, 3, 4, 5, 6, 7, 8]))
+    assert plan.adaptive is not None
+    assert plan.adaptive.explore_rounds == 1
+    assert [sorted(x.arm.k or 0 for x in r.launches) for r in plan.rounds] == [[0, 1, 3, 6, 8]]
 
 
 def test_one_arm_needs_no_exploring() -> None:
@@ -262,7 +269,7 @@ def test_further_rounds_go_on_in_the_same_order() -> None:
         ({"measure": {"looks": [3, 3]}}, "must increase"),
         ({"measure": {"looks": [1, 3]}}, "greater than or equal to 2"),
         ({"measure": {"looks": []}}, "at least 1"),
-        ({"measure": {"max_rounds": 5}}, "the last look needs 8 rounds"),
+        ({"measure": {"max_rounds": 5}}, "the last look needs 14 rounds"),
         ({"verdict": {"load_order": [8]}}, "must name each of the loads once: c1, c8"),
         ({"verdict": {"load_order": [8, 8]}}, "must name each of the loads once: c1, c8"),
         ({"verdict": {"margins": {"ttft_p95": 0}}}, "greater than 0"),

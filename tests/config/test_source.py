@@ -53,7 +53,8 @@ BAD: dict[str, tuple[str | bytes, str]] = {
     "unknown_key": (
         GOOD + "measure: {round: 3}\n",
         "sweep.yaml:10: measure.round: unknown key; did you mean rounds?; allowed: strategy, rounds, looks, "
-        "max_rounds, variance_prior, warmup_per_slot, order_seed, client_lag_limit, client_cpus, time_budget, "
+        "max_rounds, variance_prior, warmup_per_slot, order_seed, client_lag_limit, client_cpus, open_check, "
+        "time_budget, "
         "expect",
     ),
     "key_of_another_section": (
@@ -64,7 +65,7 @@ BAD: dict[str, tuple[str | bytes, str]] = {
     "key_of_another_tool": (
         GOOD.replace("k: [3, 5]", "num_speculative_tokens: 3"),
         "sweep.yaml:7: arms[0].num_speculative_tokens: unknown key; did you mean k?; allowed: method, name, "
-        "engine, draft, k, settings, args, env, url, model",
+        "engine, draft, k, settings, variants, args, env, url, model",
     ),
     "missing_section": (
         GOOD.replace("loads:\n  closed: [1, 8]\n", ""),

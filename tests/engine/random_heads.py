@@ -1,7 +1,4 @@
-"""EAGLE heads with random weights: they draft nonsense, which is enough to see that speculation runs.
-
-The safetensors format is a length, a JSON header and the bytes, so no model library is needed here.
-"""
+"""EAGLE heads with random weights: they draft nonsense, which is enough to see that speculation runs."""
 
 from __future__ import annotations
 
@@ -12,6 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tests.engine.checkpoint_files import write_safetensors
 
 DRAFT_VOCAB = 2048
 """An EAGLE-3 head of this file proposes only the first so many tokens of the target."""
@@ -58,24 +57,5 @@ def make_head(kind: Literal["eagle", "eagle3"], target: Path, folder: Path, seed
     (folder / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(target / name, folder / name)
-    _write_safetensors(folder / "model.safetensors", tensors)
+    write_safetensors(folder / "model.safetensors", tensors)
     return folder
-
-
-def _write_safetensors(path: Path, tensors: dict[str, NDArray[Any]]) -> None:
-    kinds = {"float32": "F32", "int64": "I64"}
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for name, value in tensors.items():
-        begin, end = end, end + value.nbytes
-        header[name] = {
-            "dtype": kinds[value.dtype.name],
-            "shape": list(value.shape),
-            "data_offsets": [begin, end],
-        }
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for value in tensors.values():
-            file.write(value.tobytes())

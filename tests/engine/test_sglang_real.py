@@ -22,6 +22,7 @@ from specbench.load.record import RequestRecord
 from specbench.load.transport import open_client
 from specbench.observe import prometheus
 from specbench.observe.counters import EngineCounters, difference
+from specbench.sweep.scoring import Generated, Scored, Target, generate, prompt_token_ids, score
 from specbench.workloads.request import Request
 from tests.engine.random_heads import make_head
 
@@ -29,6 +30,20 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
 TOKENS = 24
 TIMEOUT_S = 400.0
+YES = Request(
+    id="yes",
+    category="t",
+    messages=({"role": "user", "content": "Reply with only the word yes."},),
+    max_tokens=TOKENS,
+)
+SAMPLED = Request(
+    id="sampled",
+    category="t",
+    prompt="Once upon a time",
+    max_tokens=8,
+    temperature=1.0,
+    output_mode="forced",
+)
 LIST = "one two three four one two three four one two three four one two"
 
 
@@ -40,6 +55,9 @@ class Served:
     records: list[RequestRecord]
     moved: EngineCounters
     token_ids: list[int]
+    ended: RequestRecord
+    parity: Generated
+    scores: Scored | None
     phases: list[str]
     members: frozenset[int]
     stopped: StopReport
@@ -78,14 +96,24 @@ async def _serve(engine: SglangEngine, arm: Arm, folder: Path) -> Served:
                 stall_timeout_s=120,
                 total_timeout_s=240,
                 extra_body=spec.extra_body,
+                extra_chat=spec.extra_chat,
             ) as client:
                 run = await run_closed(client, _requests(), 2)
-            moved = difference(before, await _counters(engine, session, spec.base_url))
-            token_ids = await _token_ids(session, spec.base_url, spec.served_model)
+                moved = difference(before, await _counters(engine, session, spec.base_url))
+                # A greedy and a sampled request in one batch, as a parity check sends them.
+                ended, sampled = (await run_closed(client, [YES, SAMPLED], 2)).records
+            server = Target(session, spec.base_url, spec.served_model, engine.scoring(), spec.extra_body)
+            prompt = await prompt_token_ids(server, YES)
+            parity = await generate(server, prompt, max_tokens=8, temperature=0.0)
+            scores = await score(server, prompt, parity.token_ids) if arm.is_baseline else None
+            token_ids = await _token_ids(server)
         members = process.pids()
     finally:
         stopped = await process.stop(30.0)
-    return Served(described, list(run.records), moved, token_ids, phases, members, stopped)
+    assert sampled.error is None
+    assert len(sampled.token_ids) == sampled.output_tokens == 8
+    records = list(run.records)
+    return Served(described, records, moved, token_ids, ended, parity, scores, phases, members, stopped)
 
 
 def _requests() -> list[Request]:
@@ -101,11 +129,16 @@ async def _counters(engine: SglangEngine, session: aiohttp.ClientSession, url: s
         return engine.counters(prometheus.parse(await page.text()))
 
 
-async def _token_ids(session: aiohttp.ClientSession, url: str, model: str) -> list[int]:
-    body = {"model": model, "prompt": LIST, "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True}
-    async with session.post(url + "/v1/completions", json={**body, "return_token_ids": True}) as answer:
+async def _token_ids(server: Target) -> list[int]:
+    """Ids of a completion; those of its prompt must be what the tokenizer's own page says."""
+    body = {"model": server.model, "prompt": LIST, "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True}
+    url = server.base_url + "/v1/completions"
+    async with server.session.post(url, json={**body, "return_token_ids": True}) as answer:
         assert answer.status == 200, await answer.text()
-        ids: list[int] = (await answer.json())["choices"][0]["token_ids"]
+        (choice,) = (await answer.json())["choices"]
+    text = Request(id="text", category="t", prompt=LIST, max_tokens=TOKENS)
+    assert choice["prompt_token_ids"] == list(await prompt_token_ids(server, text))
+    ids: list[int] = choice["token_ids"]
     return ids
 
 
@@ -123,6 +156,10 @@ def _check_common(engine: SglangEngine, served: Served) -> None:
     for record in served.records:
         assert record.output_tokens == sum(record.chunk_tokens) == TOKENS
         assert record.finish_reason == "length"
+    # The end of text counts, though chat streams show it in the last usage alone.
+    assert served.ended.error is None
+    assert served.ended.finish_reason == "stop"
+    assert served.ended.output_tokens == sum(served.ended.chunk_tokens) > 1
     assert served.moved.generation_tokens == 2 * TOKENS
     assert served.moved.first_outputs == 2
     assert served.moved.cached_prompt_tokens == 0
@@ -155,6 +192,13 @@ def test_the_baseline_serves_and_does_not_speculate(sglang_engine: SglangEngine,
     assert [r.acceptance for r in baseline.records] == [None, None]
     assert all(r.chunk_tokens == [1] * TOKENS for r in baseline.records)
     assert len(baseline.token_ids) == TOKENS
+    out, scores = baseline.parity, baseline.scores
+    assert scores is not None
+    assert out.finish_reason == "stop"
+    assert len(out.token_ids) == baseline.ended.output_tokens == sum(out.chunk_tokens)
+    # What a server without speculation wrote greedily, it finds the likeliest of all.
+    assert scores.ranks.tolist() == [1] * len(out.token_ids)
+    assert scores.top_ids[:, 0].tolist() == list(out.token_ids)
 
 
 def test_ngram(sglang_engine: SglangEngine, serve: Serve, baseline: Served) -> None:
@@ -167,6 +211,7 @@ def test_ngram(sglang_engine: SglangEngine, serve: Serve, baseline: Served) -> N
         assert record.acceptance is not None
         assert record.acceptance.draft_tokens == 3 * record.acceptance.drafted_steps  # its whole budget
     assert served.token_ids == baseline.token_ids
+    assert served.parity.token_ids == baseline.parity.token_ids
     differing = _differing_settings(baseline, served)
     assert differing == {"disable_overlap_schedule"}
 
@@ -180,6 +225,7 @@ def test_a_draft_model(
     _check_acceptance(served, k=3)
     assert sum(r.acceptance.accepted_tokens or 0 for r in served.records if r.acceptance) > 0
     assert served.token_ids == baseline.token_ids
+    assert served.parity.token_ids == baseline.parity.token_ids
     assert _differing_settings(baseline, served) == {"disable_overlap_schedule"}
 
 
@@ -194,6 +240,7 @@ def test_an_eagle_head_of_random_weights_is_never_accepted_and_harmless(
         assert record.acceptance is not None
         assert record.acceptance.draft_tokens == 2 * record.acceptance.drafted_steps
     assert served.token_ids == baseline.token_ids
+    assert served.parity.token_ids == baseline.parity.token_ids
 
 
 def test_an_eagle3_head_with_adaptive_steps(
@@ -206,6 +253,7 @@ def test_an_eagle3_head_with_adaptive_steps(
     assert served.described.speculation["speculative_adaptive"] is True
     _check_acceptance(served, k=7)
     assert served.token_ids == baseline.token_ids
+    assert served.parity.token_ids == baseline.parity.token_ids
 
 
 def _differing_settings(a: Served, b: Served) -> set[str]:

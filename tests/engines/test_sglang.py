@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp import web
 
 from specbench.config.grid import Arm
-from specbench.config.model import EngineConfig, Target
-from specbench.engines.base import EngineMissing, Problem, lossy, memory
-from specbench.engines.registry import make_engine
-from specbench.engines.sglang import SglangEngine, is_tested
+from specbench.engines.base import EngineMissing, lossy, memory
+from specbench.engines.sglang import is_tested
+from tests.engines.sglang_arms import BASELINE, arm, engine, found
 
-BASELINE = Arm(id="baseline")
 SHARED = (
     "--max-running-requests 256 --enable-metrics --disable-radix-cache --random-seed 0 --stream-interval 1 "
     "--sampling-defaults openai"
@@ -28,22 +24,6 @@ SERVE = (
     "python -m sglang.launch_server --model-path org/target --served-model-name specbench-arm "
     "--host 127.0.0.1 --port 8000"
 )
-
-
-def engine(
-    target: str | dict[str, Any] = "org/target", version: str | None = "0.5.23", **config: Any
-) -> SglangEngine:
-    """An engine that need not ask a Python for its version, unless ``version`` is null."""
-    made = make_engine(
-        Target.model_validate(target), EngineConfig.model_validate({"kind": "sglang", **config})
-    )
-    assert isinstance(made, SglangEngine)
-    made._found = version
-    return made
-
-
-def arm(method: str, draft: str | None = None, k: int | None = None, **rest: Any) -> Arm:
-    return Arm(id="arm", method=method, draft=draft, k=k, **rest)
 
 
 CHAIN3 = "--speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4"
@@ -97,14 +77,76 @@ CHAIN3 = "--speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num
             "--speculative-num-draft-tokens 16",
         ),
         (
-            arm("eagle3", "org/head", 3, settings={"decoupled_spec_role": "verifier"}),
+            arm(
+                "eagle3",
+                "org/head",
+                3,
+                settings={
+                    "decoupled_spec_role": "verifier",
+                    "decoupled_spec_rank": 0,
+                    "decoupled_spec_bind_endpoint": "tcp://127.0.0.1:7001",
+                    "decoupled_spec_connect_endpoints": ["tcp://127.0.0.1:7002", "tcp://127.0.0.1:7003"],
+                },
+            ),
             f"--speculative-algorithm EAGLE3 --speculative-draft-model-path org/head {CHAIN3} "
-            "--decoupled-spec-role verifier",
+            "--decoupled-spec-role verifier --decoupled-spec-rank 0 "
+            "--decoupled-spec-bind-endpoint tcp://127.0.0.1:7001 --decoupled-spec-connect-endpoints "
+            '["tcp://127.0.0.1:7002", "tcp://127.0.0.1:7003"]',
+        ),
+        (
+            arm("frozen_kv_mtp", "org/assistant", 3),
+            f"--speculative-algorithm FROZEN_KV_MTP --speculative-draft-model-path org/assistant {CHAIN3}",
+        ),
+        (
+            arm(
+                "dspark", "org/draft", settings={"dspark_block_size": 7, "dspark_sps_table_path": "sps.json"}
+            ),
+            "--speculative-algorithm DSPARK --speculative-draft-model-path org/draft "
+            "--speculative-dspark-block-size 7 --speculative-dspark-sps-table-path sps.json",
+        ),
+        (arm("dspark", k=7), "--speculative-algorithm DSPARK --speculative-num-draft-tokens 8"),
+        (
+            arm("dflash", "org/draft", settings={"dflash_block_size": 16, "draft_window_size": 512}),
+            "--speculative-algorithm DFLASH --speculative-draft-model-path org/draft "
+            "--speculative-dflash-block-size 16 --speculative-draft-window-size 512",
+        ),
+        (
+            arm("uno", k=3, settings={"uno_lora_path": "org/uno"}),
+            "--speculative-algorithm UNO --speculative-num-draft-tokens 4 --uno-lora-path org/uno",
+        ),
+        (
+            arm(
+                "uno",
+                settings={"num_steps": 4, "eagle_topk": 2, "num_draft_tokens": 8, "uno_lora_path": "org/uno"},
+            ),
+            "--speculative-algorithm UNO --speculative-num-steps 4 --speculative-eagle-topk 2 "
+            "--speculative-num-draft-tokens 8 --uno-lora-path org/uno",
+        ),
+        (
+            arm("eagle", "org/head", 3, settings={"adaptive": True, "adaptive_config": "steps.json"}),
+            f"--speculative-algorithm EAGLE --speculative-draft-model-path org/head {CHAIN3} "
+            "--speculative-adaptive --speculative-adaptive-config steps.json",
+        ),
+        (
+            arm(
+                "eagle",
+                "org/head",
+                3,
+                settings={"accept_threshold_single": 0.5, "speculative_accept_threshold_acc": 0.9},
+            ),
+            f"--speculative-algorithm EAGLE --speculative-draft-model-path org/head {CHAIN3} "
+            "--speculative-accept-threshold-single 0.5 --speculative-accept-threshold-acc 0.9",
+        ),
+        (
+            arm("eagle", "org/head", 3, settings={"use_block_verification": True, "token_map": "hot.pt"}),
+            f"--speculative-algorithm EAGLE --speculative-draft-model-path org/head {CHAIN3} "
+            "--speculative-use-block-verification --speculative-token-map hot.pt",
         ),
     ],
     ids=[
         *("draft", "case", "eagle3", "nextn", "mtp", "ngram", "ngram-settings", "tree", "adaptive"),
-        *("tree-over-k", "dflash", "decoupled"),
+        *("tree-over-k", "dflash", "decoupled", "frozen", "dspark-block", "dspark-bundled", "dflash-block"),
+        *("uno", "uno-tree", "adaptive-file", "thresholds", "block-verification"),
     ],
 )
 def test_a_speculative_arm_is_the_baseline_plus_its_flags(one: Arm, flags: str) -> None:
@@ -146,176 +188,6 @@ def test_any_launch_prefix_is_kept(command: list[str], local: bool) -> None:
     assert list(spec.argv[: len(command)]) == command
     assert spec.argv[len(command) : len(command) + 2] == ("--model-path", "org/target")
     assert spec.local is local
-
-
-def found(one: Arm, target: str | dict[str, Any] = "org/target", **config: Any) -> list[Problem]:
-    config.setdefault("args", {"mem-fraction-static": 0.8})
-    return engine(target, **config).problems(one, None if one.is_baseline else 0)
-
-
-@pytest.mark.parametrize(
-    ("one", "key", "says", "fatal"),
-    [
-        (arm("medusa", "org/heads", 3), "arms[0].method", "does not exist in SGLang; it has eagle", True),
-        (arm("hydra"), "arms[0].method", "does not exist in SGLang", True),
-        (arm("egale3", "x", 3), "arms[0].method", "no method 'egale3'", True),
-        (arm("draft_model", k=3), "arms[0].draft", "load the target a second time", True),
-        (arm("eagle3", k=3), "arms[0].draft", "needs a draft model", True),
-        (arm("dflash", k=15), "arms[0].draft", "needs a draft model", True),
-        (arm("eagle", k=3), "arms[0].draft", "bring their draft layers", False),
-        (arm("ngram", "org/draft", 4), "arms[0].draft", "takes no draft", True),
-        (arm("ngram", k=1), "arms[0].k", "K is 1", True),
-        (arm("eagle3", "x"), "arms[0].k", "there is no K", False),
-        (
-            arm("eagle3", "x", settings={"num_steps": 5}),
-            "arms[0].settings.num_steps",
-            "eagle_topk, num",
-            True,
-        ),
-        (
-            arm("eagle3", "x", 3, settings={"eagle_topk": 4}),
-            "arms[0].settings.eagle_topk",
-            "a tree needs",
-            True,
-        ),
-        (
-            arm("eagle3", "x", 3, settings={"num_steps": 5, "eagle_topk": 4, "num_draft_tokens": 8}),
-            "arms[0].k",
-            "take the place of k",
-            False,
-        ),
-        (
-            arm("eagle3", "x", settings={"num_steps": 3, "eagle_topk": 1, "num_draft_tokens": 8}),
-            "arms[0].settings.num_draft_tokens",
-            "changes 8 to num_steps + 1 = 4",
-            False,
-        ),
-        (
-            arm("eagle3", "x", 3, settings={"accept_threshold_single": 0.5}),
-            "arms[0].settings.accept_threshold_single",
-            "lossy by configuration",
-            False,
-        ),
-        (
-            arm("ngram", k=4, env={"SGLANG_SIMULATE_ACC_LEN": "3"}),
-            "arms[0].env.SGLANG_SIMULATE_ACC_LEN",
-            "lossy by configuration",
-            False,
-        ),
-        (
-            arm("ngram", k=4, settings={"ngram_branch_length": 4}),
-            "arms[0].settings.ngram_branch_length",
-            "no longer has",
-            True,
-        ),
-        (
-            arm("ngram", k=4, settings={"ngram_max_tree_depth": 4}),
-            "arms[0].settings.ngram_max_tree_depth",
-            "has no speculative setting",
-            True,
-        ),
-        (arm("ngram", k=4, settings={"shiny": 4}), "arms[0].settings.shiny", "0.5.23 has no", False),
-        (
-            arm("eagle3", "x", 3, settings={"ngram_capacity": 4}),
-            "arms[0].settings.ngram_capacity",
-            "ignores",
-            False,
-        ),
-        (
-            arm("draft_model", "x", 3, settings={"use_rejection_sampling": True}),
-            "arms[0].settings.use_rejection_sampling",
-            "not draft_model",
-            True,
-        ),
-        (arm("eagle3", "x", 4, settings={"adaptive": True}), "arms[0].k", "not from 4", True),
-        (
-            arm("ngram", k=4, args={"speculative-num-steps": 2}),
-            "arms[0].args.speculative-num-steps",
-            "about speculation",
-            True,
-        ),
-        (arm("uno", k=3), "arms[0].settings", "LoRA", True),
-    ],
-    ids=lambda v: v.method or "" if isinstance(v, Arm) else None,
-)
-def test_a_bad_arm_is_told_before_it_is_launched(one: Arm, key: str, says: str, fatal: bool) -> None:
-    matching = [p for p in found(one) if p.key == key and says in p.message]
-    assert len(matching) == 1, found(one)
-    assert matching[0].fatal is fatal
-    assert matching[0].mend
-
-
-@pytest.mark.parametrize(
-    "one",
-    [
-        arm("draft_model", "org/draft", 3),
-        arm("eagle3", "org/head", 3, settings={"speculative_eagle_topk": 1}),
-        arm("eagle3", "org/head", settings={"num_steps": 5, "eagle_topk": 4, "num_draft_tokens": 8}),
-        arm("ngram", settings={"speculative_num_draft_tokens": 8}),
-        arm("eagle3", "org/head", 3, settings={"adaptive": True}),
-    ],
-)
-def test_a_good_arm_has_no_problem(one: Arm) -> None:
-    assert found(one) == []
-
-
-def test_the_shared_section_is_checked_with_the_baseline() -> None:
-    assert found(BASELINE) == []
-    keys = {
-        p.key: p.fatal
-        for p in found(
-            BASELINE,
-            command=["docker", "run", "image", "python", "-m", "sglang.launch_server"],
-            args={"speculative-algorithm": "NGRAM", "port": 1, "model_path": "x", "enable-metrics": False},
-            env={"SGLANG_SIMULATE_ACC_LEN": "2.5"},
-        )
-    }
-    assert keys == {
-        "engine.args.speculative-algorithm": True,
-        "engine.args.port": True,
-        "engine.args.model_path": True,
-        "engine.args.enable-metrics": True,
-        "engine.command": True,
-        "engine.env.SGLANG_SIMULATE_ACC_LEN": False,
-        "engine.args.mem-fraction-static": False,
-    }
-
-
-def checkpoint(folder: Path, vocabulary: dict[str, int], **config: Any) -> str:
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({"vocab_size": 4, **config}))
-    (folder / "tokenizer.json").write_text(
-        json.dumps({"model": {"vocab": vocabulary}, "added_tokens": [{"id": 3, "content": "<s>"}]})
-    )
-    return str(folder)
-
-
-def test_vocabularies_are_compared_before_a_standalone_launch(tmp_path: Path) -> None:
-    words = {"a": 0, "b": 1, "c": 2}
-    target = checkpoint(tmp_path / "target", words, architectures=["LlamaForCausalLM"])
-    same = checkpoint(tmp_path / "same", dict(reversed(words.items())))
-    other = checkpoint(tmp_path / "other", {"b": 0, "a": 1, "c": 2})
-    small = checkpoint(tmp_path / "small", words, vocab_size=3)
-    assert found(arm("draft_model", same, 3), target) == []
-    assert "different ids" in found(arm("draft_model", other, 3), target)[0].message
-    assert (
-        "3 tokens in its vocabulary, the target 4" in found(arm("draft_model", small, 3), target)[0].message
-    )
-    # An EAGLE-3 head may have a vocabulary of its own.
-    assert found(arm("eagle3", small, 3), target) == []
-
-
-def test_only_targets_with_draft_layers_do_without_a_draft(tmp_path: Path) -> None:
-    plain = checkpoint(tmp_path / "plain", {}, architectures=["LlamaForCausalLM"])
-    bundled = checkpoint(tmp_path / "bundled", {}, architectures=["DeepseekV3ForCausalLM"])
-    assert [p.fatal for p in found(arm("nextn", k=1), plain)] == [True]
-    assert found(arm("nextn", k=1), bundled) == []
-
-
-def test_a_context_longer_than_the_model_is_refused(tmp_path: Path) -> None:
-    target = checkpoint(tmp_path / "target", {}, max_position_embeddings=2048)
-    args = {"context-length": 4096, "max-total-tokens": 1000}
-    assert [p.key for p in found(BASELINE, target, args=args)] == ["engine.args.context-length"]
 
 
 def test_the_version_is_read_from_metadata(tmp_path: Path) -> None:

@@ -135,3 +135,18 @@ def test_a_stream_gives_token_counts_and_acceptance() -> None:
     # One chunk for the prefill and one for each verify step, none of them cut short here.
     assert len(record.chunk_tokens) == 20
     assert sorted(set(record.chunk_tokens)) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "ids"),
+    [("stop_chat.sse", []), ("stop_completion.sse", [10539, 30, 2])],
+)
+def test_the_end_of_text_is_a_token_of_the_stream(name: str, ids: list[int]) -> None:
+    """``Yes.`` and its end: in the last usage alone for chats, with its id for texts; vLLM sends its id."""
+    record = RequestRecord("a", 0, "chat", 0.0)
+    receiver = Receiver(record, Progress())
+    receiver.feed(page(name).encode(), 1.0)
+    receiver.end(2.0)
+    assert (record.finish_reason, record.output_tokens) == ("stop", 3)
+    assert record.chunk_tokens == [1, 1, 1]
+    assert record.token_ids == ids

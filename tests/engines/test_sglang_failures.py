@@ -34,6 +34,7 @@ CASES = [
     ("dflash_no_draft", 1, F.BAD_SPECULATION, "DFLASH needs a draft", "`draft:`", "requires setting"),
     ("partial_tree", 1, F.BAD_SPECULATION, "must be given together", "all three", "AssertionError"),
     ("context_too_long", 1, F.CONTEXT_TOO_LONG, "100000 is more than the model's 8192", "Lower", "derived"),
+    ("draft_context", -9, F.CONTEXT_TOO_LONG, "draft reads 64 tokens", "at most 64", "Target model's"),
     ("memory_small", -9, F.KV_TOO_SMALL, "mem-fraction-static 0.01", "above 0.181 in", "Loaded weights"),
     ("adaptive_steps", 1, F.BAD_SPECULATION, "cannot start from 4 steps", "1, 3, 5, 7", "candidate_steps"),
     ("attention_backend", 1, F.MISSING_PACKAGE, "flashinfer_python 0.7.2", "attention-backend", "minimum"),

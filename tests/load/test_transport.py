@@ -98,6 +98,28 @@ def test_one_request(run: Callable[..., Any]) -> None:
     drive(test, run)
 
 
+def test_chats_have_keys_of_their_own() -> None:
+    transport = HttpTransport(
+        "http://127.0.0.1:1",
+        "m",
+        stall_timeout_s=1,
+        total_timeout_s=1,
+        extra_body={"a": 1},
+        extra_chat={"return_token_ids": False},
+    )
+
+    def body(**changes: object) -> dict[str, object]:
+        request = msgspec.structs.replace(REQUEST, **{"prompt": None, **changes})
+        sent: dict[str, object] = msgspec.json.decode(
+            transport.prepare(request).payload.partition(b"\r\n\r\n")[2]
+        )
+        return sent
+
+    text, chat = body(prompt="hello"), body(messages=({"role": "user", "content": "hello"},))
+    assert (text["a"], text["return_token_ids"]) == (1, True)
+    assert (chat["a"], chat["return_token_ids"]) == (1, False)
+
+
 def test_head_is_what_was_asked() -> None:
     heads = []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -127,3 +128,20 @@ def test_the_thread_samples_until_it_is_stopped() -> None:
         pass
     assert sampler.stop().samples == 2  # the first and the last, whatever the interval
     assert sampler.use.peak_rss_bytes > 0
+
+
+def test_readings_are_counters_of_the_tree_and_of_the_machine() -> None:
+    sampler = ProcessTreeSampler(lambda: [os.getpid()])
+    began = time.perf_counter()
+    sampler.sample()
+    end = time.process_time() + 0.1
+    while time.process_time() < end:
+        pass
+    between = time.perf_counter()
+    sampler.sample()
+    first, last = sampler.readings(began, time.perf_counter())
+    assert last.tree_cpu_s - first.tree_cpu_s >= 0.05  # the system counts in hundredths of a second
+    assert last.machine_cpu_s - first.machine_cpu_s >= 0.05  # ours is part of it
+    assert 0 < first.tree_rss_bytes < first.machine_memory_bytes <= psutil.virtual_memory().total
+    assert sampler.readings(between, time.perf_counter()) == [last]
+    assert sampler.readings(began - 2, began - 1) == []

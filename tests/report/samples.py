@@ -16,6 +16,7 @@ from specbench.report.model import (
     Decision,
     FailureNote,
     Machine,
+    MachineAtLoad,
     Note,
     Quantiles,
     Ratio,
@@ -184,8 +185,35 @@ def summary(
         memory_peak_bytes=int(127.4 * 2**30),
         launches=5,
         failed_launches=0,
+        weights_bytes=int((15.27 if method != "eagle3" else 16.02) * 2**30),
+        weights_load_s=4.1 if method != "eagle3" else 4.6,
+        max_running_requests=256,
     )
     return msgspec.structs.replace(base, **changes)
+
+
+def busy_gpu(arm: str, concurrency: int, tokens_per_s: float, over_baseline: Ratio) -> MachineAtLoad:
+    """A GPU that is busy at any load and whose clocks fall under a power cap at the highest one."""
+    speculative = arm != "baseline"
+    power_w = 310.0 + 5.1 * concurrency + (24 if speculative else 0)
+    capped = 0.4 if concurrency == 64 and speculative else 0.0
+    return MachineAtLoad(
+        gpus=1,
+        gpu_utilization=min(0.99, 0.9 + 0.002 * concurrency),
+        gpu_memory_peak_bytes=int(128.3 * 2**30),
+        gpu_power_w=power_w,
+        gpu_power_limit_w=700.0,
+        gpu_sm_clock_mhz=1980.0 - 300 * capped,
+        gpu_throttled=capped,
+        gpu_throttle_reasons={"power cap": capped} if capped else {},
+        tokens_per_joule=tokens_per_s / power_w,
+        tokens_per_joule_ratio=over_baseline,
+        energy_source="energy counter",
+        cpu_share=0.11,
+        engine_cores=2.3,
+        memory_peak_bytes=int(61.2 * 2**30),
+        engine_memory_peak_bytes=int(9.7 * 2**30),
+    )
 
 
 SPEEDUPS = {
@@ -229,6 +257,12 @@ def go() -> Result:
                     categories=[(name, speedups[c] * f) for name, f in CATEGORIES],
                 )
             )
+    results = [
+        msgspec.structs.replace(
+            x, machine=busy_gpu(x.arm, x.concurrency, x.output_tokens_per_s or 0.0, x.speedup)
+        )
+        for x in results
+    ]
     flags = (
         "--speculative-config",
         '{"method":"eagle3","model":"AngelSlim/Qwen3-8B_eagle3","num_speculative_tokens":3}',
@@ -312,6 +346,15 @@ def go() -> Result:
             "journal.jsonl",
             "cells/r0-baseline-c1/requests.parquet",
             "cells/r0-baseline-c1/cell.json",
+        ),
+        headroom=tuple(
+            Note(
+                code="gpu_busy",
+                message=f"GPU was {busy}% busy in the baseline at concurrency {c}, at {power}% of the power limit: "
+                "speculation competes for time on it.",
+                action="",
+            )
+            for c, busy, power in ((1, 90, 45), (64, 99, 91))
         ),
     )
 
@@ -428,6 +471,7 @@ def inconclusive() -> Result:
     )
     return msgspec.structs.replace(
         go(),
+        headroom=(),
         name="llama-draft",
         run_id="llama-draft-20260302T080000Z",
         finished_utc=None,
@@ -483,6 +527,9 @@ def inconclusive() -> Result:
                 kv_capacity_tokens=None,
                 max_concurrency=None,
                 memory_peak_bytes=None,
+                weights_bytes=None,
+                weights_load_s=None,
+                max_running_requests=None,
             ),
         ),
         results=(reference, spec, nothing),
@@ -630,6 +677,7 @@ def hostile() -> Result:
     note = Note(code=HOSTILE, message=HOSTILE, action=HOSTILE)
     return msgspec.structs.replace(
         go(),
+        headroom=(note,),
         name="hostile",
         headline=f"{HOSTILE} says </title></style><img src=x onerror=alert(1)> @everyone",
         reasons=(HOSTILE, "</pre>\n\n# heading\n- item"),

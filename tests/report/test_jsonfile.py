@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from specbench.report import model
+from specbench.report import model, policy_model
 from specbench.report.jsonfile import NotFiniteError, ResultFileError, from_json, to_json
 from tests.report import samples
 
@@ -134,7 +134,7 @@ def test_the_schema_page_says_what_the_code_says() -> None:
             documented.setdefault(section, []).append((row[1], row[2]))
     structs = {
         s.__name__: s
-        for s in vars(model).values()
+        for s in (*vars(model).values(), *vars(policy_model).values())
         if isinstance(s, type) and issubclass(s, msgspec.Struct) and s is not msgspec.Struct
     }
     coded = {

@@ -102,3 +102,26 @@ def test_the_best_arm_that_cannot_run_ends_it(bench: Bench) -> None:
     assert "INVALID" in done.stdout
     # Two rounds without a pair are enough to know.
     assert len(planned(bench)) == 2
+
+
+def test_of_many_values_of_k_four_run_and_a_curve_picks(bench: Bench) -> None:
+    bench.write(
+        sim={**CLEAR, "time_scale": 0.1},
+        arms=[{**DRAFT, "k": [1, 2, 3, 4, 5, 6]}],
+        loads={"closed": [2]},
+        measure=measure(strategy="adaptive", looks=[2, 3], max_rounds=3),
+        verdict={"min_speedup": 0.2},
+    )
+    done = bench.sweep()
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = bench.the_run()
+    assert planned(bench)[0]["arms"] == ["draft-k1", "draft-k3", "draft-k4", "draft-k6"]
+    assert [e["stage"] for e in planned(bench)][:2] == ["explore", "confirm"]
+    assert run.manifest().rule.ladders == ({f"draft-k{k}": k for k in range(1, 7)},)
+    result = json.loads((run.path / "result.json").read_text())
+    winner = result["recommended"]["arm"]
+    measured = {c.arm for c in run.cells()}
+    reasons = {x["arm"]: " ".join(x["reasons"]) for x in result["results"] if x["arm"] not in measured}
+    assert reasons
+    assert all(f"not measured; {winner} was picked before it" in text for text in reasons.values())
+    assert "by the curve through K = 1, 3, 4, 6" in done.stdout.replace("\n", " ").replace("  ", " ")

@@ -15,6 +15,7 @@ import pytest
 from specbench.engines.simulated.lm import LanguageModel, seed_of
 from specbench.engines.simulated.sampling import log_probabilities
 from specbench.engines.simulated.tokenizer import encode
+from specbench.engines.vllm_scoring import VllmScoring
 from specbench.parity.data import Role, from_table
 from specbench.runs.parity import ParityResult
 from specbench.runs.rundir import RunDir
@@ -23,7 +24,6 @@ from specbench.sweep.scoring import (
     Target,
     generate,
     prompt_token_ids,
-    read_scores,
     score,
 )
 from specbench.workloads.request import Request
@@ -36,7 +36,7 @@ T = TypeVar("T")
 def ask(url: str, work: Callable[[Target], Awaitable[T]]) -> T:
     async def main() -> T:
         async with aiohttp.ClientSession() as session:
-            return await work(Target(session, url, "target"))
+            return await work(Target(session, url, "target", VllmScoring()))
 
     return asyncio.run(main())
 
@@ -48,7 +48,7 @@ def request(**changes: Any) -> Request:
 def test_scores_are_the_models_own(tmp_path: Path) -> None:
     prompt, output = encode("tell me about numbers"), encode("one two three four five")
     with launched(tmp_path) as server:
-        found = ask(server.url, lambda t: score(t.session, t.base_url, t.model, prompt, output))
+        found = ask(server.url, lambda t: score(t, prompt, output))
     model = LanguageModel(seed_of("target", "sim/target"))
     rows = log_probabilities(model.score_prompt([*prompt, *output]))[len(prompt) - 1 :]
     ids = np.array(output)
@@ -79,36 +79,7 @@ def test_a_refusal_says_what_the_server_said(tmp_path: Path) -> None:
         with pytest.raises(ParityError, match=r"HTTP 400 from /v1/completions: .*maximum context length"):
             ask(server.url, lambda t: generate(t, too_long, max_tokens=40, temperature=0.0))
         with pytest.raises(ParityError, match="HTTP 400"):
-            ask(server.url, lambda t: score(t.session, t.base_url, t.model, too_long, [1]))
-
-
-ROW = {
-    "7": {"logprob": -0.5, "rank": 1},
-    "8": {"logprob": -1.5, "rank": 2},
-    "9": {"logprob": None, "rank": 300},
-}
-
-
-def test_prompt_logprobs_as_vllm_writes_them() -> None:
-    found = read_scores([None, ROW, ROW], prompt_tokens=1, output_ids=[9, 7], top=2)
-    assert found.logprobs.tolist() == [-np.inf, -0.5]
-    assert found.ranks.tolist() == [300, 1]
-    assert found.top_ids.tolist() == [[7, 8], [7, 8]]
-
-
-@pytest.mark.parametrize(
-    ("rows", "says"),
-    [
-        (None, "the answer has None"),
-        ([None, ROW], "the answer has 2"),
-        ([None, ROW, {}], "no score for token 7"),
-        ([None, ROW, {"7": {"logprob": -0.5}}], "raise the engine's max-logprobs"),
-        ([None, ROW, None], "no score for token 7"),
-    ],
-)
-def test_answers_without_scores_are_refused(rows: Any, says: str) -> None:
-    with pytest.raises(ParityError, match=says):
-        read_scores(rows, prompt_tokens=1, output_ids=[8, 7], top=2)
+            ask(server.url, lambda t: score(t, too_long, [1]))
 
 
 GOOD = {
@@ -214,3 +185,17 @@ def test_unknown_tier_and_runs_without_parity_are_refused(bench: Bench) -> None:
     missing = bench.run("parity", str(bench.folder))
     assert missing.returncode == 2
     assert "not a run directory" in missing.stderr
+
+
+def test_an_engine_that_dies_while_it_writes_is_blamed_by_its_own_log(bench: Bench) -> None:
+    bench.write(
+        sim={"time_scale": 0},
+        arms=[{**GOOD, "args": {"sim": {"faults": {"die_after_requests": 12}}}}],
+        workload={"source": "chat", "requests_per_slot": 6, "min_requests": 6, "max_output_tokens": 16},
+        parity={"tier": "smoke", "prompts": 8, "tokens": 16},
+    )
+    done = bench.run("parity", str(bench.config))
+    assert done.returncode == 20, done.stdout + done.stderr
+    (warning,) = [line for line in done.stderr.splitlines() if line.startswith("warning: good-k3: ")]
+    assert "simulated fault: the engine core died" in warning
+    assert "no output of this arm was scored" in done.stdout

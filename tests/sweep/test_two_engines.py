@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from specbench.runs.rundir import RunDir
 from tests.sweep.conftest import Bench, measure
 
 
@@ -55,3 +56,26 @@ def test_an_engine_that_is_not_there_is_named(bench: Bench) -> None:
     assert done.returncode == 2
     assert "sglng" in done.stderr
     assert "simulated" in done.stderr
+
+
+def test_each_engines_arms_are_scored_by_its_own_baseline(bench: Bench) -> None:
+    bench.write(
+        sim={"time_scale": 0},
+        other_engines={
+            "other": {"kind": "simulated", "args": {"max-model-len": 2048, "sim": {"time_scale": 0}}}
+        },
+        arms=[{"method": "ngram", "k": 2, "engine": ["simulated", "other"]}],
+        loads={"closed": [1]},
+        workload={"source": "chat", "requests_per_slot": 6, "min_requests": 6, "max_output_tokens": 16},
+        parity={"tier": "smoke", "prompts": 8, "tokens": 16},
+    )
+    done = bench.run("parity", str(bench.config))
+    assert done.returncode == 20, done.stdout + done.stderr  # so few tokens decide nothing
+    (folder,) = (bench.folder / "runs").iterdir()
+    result = json.loads((folder / "parity" / "result.json").read_text())
+    assert {a["arm"]: a["tokens"] > 0 for a in result["arms"]} == {"ngram-k2": True, "ngram-k2@other": True}
+    scored = set(RunDir.open(folder).parity_outputs(scored=True))
+    assert scored == {
+        *("A-baseline-c1", "A2-baseline-c1", "S-ngram-k2-c1"),
+        *("A-baseline@other-c1", "A2-baseline@other-c1", "S-ngram-k2@other-c1"),
+    }

@@ -100,7 +100,8 @@ def test_the_interval_is_the_repeated_one(tmp_path: Path) -> None:
     x = analyse(run).at["a", "c1"].speedup
     low, high = x.interval(0.9) or (0.0, 0.0)
     plain = dataclasses.replace(x, design=None).interval(0.9) or (0.0, 0.0)
-    assert high / low > (plain[1] / plain[0]) ** 1.5  # 5.02 standard errors where a single look has 2.92
+    # 3.85 standard errors where a single look has 2.92.
+    assert high / low > (plain[1] / plain[0]) ** 1.25
 
 
 def test_one_arm_is_not_explored(tmp_path: Path) -> None:

@@ -75,6 +75,28 @@ def test_arms_that_cannot_be_recommended_are_not_picked_while_others_can() -> No
     assert c.next(Seen(2, 0, seen.explore, barred=frozenset({"a", "b"}))) == Confirm(3, "a")
 
 
+def test_a_curve_over_k_picks_among_arms_that_did_not_run() -> None:
+    ks = {f"k{k}": k for k in range(1, 9)}
+    c = campaign(*ks, explore_rounds=1, ladders=(ks,))
+    assert c.next(Seen()) == Explore(1, ("k1", "k3", "k6", "k8"))
+    top = {a: math.exp(0.3 - (math.log1p(k) - math.log(5.2)) ** 2) for a, k in ks.items()}
+    ran = {a: top[a] for a in ("k1", "k3", "k6", "k8")}
+    assert c.next(explored(ran)) == Confirm(2, "k4")
+    # Without enough points the best that was measured; K = 8 failed, so no curve reaches it.
+    assert c.next(explored({a: top[a] for a in ("k1", "k3")})) == Confirm(2, "k3")
+    rising = {"k1": 1.1, "k3": 1.3, "k6": 1.6}
+    assert c.next(explored(rising)) == Confirm(2, "k6")
+    assert c.next(Seen(1, 0, explored(ran).explore, barred=frozenset({"k4"}))) == Confirm(2, "k5")
+
+
+def test_ladders_and_other_arms_explore_together() -> None:
+    ks = {f"k{k}": k for k in range(1, 7)}
+    c = campaign(*ks, "ngram", ladders=(ks,))
+    assert c.next(Seen()) == Explore(1, ("k1", "k3", "k4", "k6", "ngram"))
+    first = {"k1": 1.2, "k3": 1.3, "k4": 1.3, "k6": 0.9, "ngram": 1.2}
+    assert c.next(explored(first)) == Explore(2, ("k1", "k3", "k4", "ngram"))
+
+
 def test_nothing_measured_ends_it() -> None:
     assert campaign("a", "b").next(Seen(explore_rounds=2)) == Stop(
         "no arm could be measured against the baseline"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from specbench.config.model import Target, Workload
-from specbench.workloads.context import context_limit, fit_context
+from specbench.workloads.context import Context, context_limit, fit_context
 from specbench.workloads.requests_file import WorkloadError
 from specbench.workloads.source_request import Source, SourceRequest
 from specbench.workloads.tokens import NoTokenizer, ServedTokens, served_tokens
@@ -112,6 +112,8 @@ def test_what_is_damaged_or_missing_is_named(tmp_path: Path) -> None:
         ({"--max_model_len": "4096"}, 4096),
         ({"max-model-len": "32k"}, 32_000),
         ({"max-model-len": "32K"}, 32_768),
+        ({"max-model-len": "25.6k"}, 25_600),
+        ({"max-model-len": "25.6K"}, None),
         ({"context-length": 8192}, 8192),
         ({"max-model-len": True}, None),
         ({"max-model-len": "auto"}, None),
@@ -129,31 +131,38 @@ def workload(**changes: Any) -> Workload:
 def test_what_does_not_fit_is_left_out_with_its_numbers(tokens: ServedTokens) -> None:
     rows = [ask("the cat sat", "short"), ask("the cat sat on the mat " * 60, "long")]
     need = tokens.prompt_tokens(rows[1])
-    exact = fit_context(workload(max_output_tokens=40), rows, need + 40, tokens)
+    exact = fit_context(workload(max_output_tokens=40), rows, Context(need + 40), tokens)
     assert [r.id for r in exact.requests] == ["short", "long"]
     assert (exact.over, exact.remarks) == (0, ())
-    fitted = fit_context(workload(max_output_tokens=40), rows, need + 39, tokens)
+    fitted = fit_context(workload(max_output_tokens=40), rows, Context(need + 39), tokens)
     assert [r.id for r in fitted.requests] == ["short"]
     assert fitted.over == 1
     assert f"the context of {need + 39} tokens" in fitted.remarks[0]
     assert f"'long' needs {need} prompt + 40 output = {need + 40} tokens" in fitted.remarks[0]
+    kept = fit_context(workload(max_output_tokens=40), rows, Context(need + 42, kept=3), tokens)
+    assert [r.id for r in kept.requests] == ["short"]
+    assert f"the context of {need + 42} tokens" in kept.remarks[0]
+    assert "3 stay free for the engine and its drafts" in kept.remarks[0]
+    assert fit_context(workload(max_output_tokens=40), rows, Context(need + 43, kept=3), tokens).over == 0
     # The recorded output length, not the workload's cap, decides.
     short_answer = [ask("the cat sat on the mat " * 60, "long", output_tokens=5)]
-    assert fit_context(workload(max_output_tokens=40), short_answer, need + 5, tokens).over == 0
+    assert fit_context(workload(max_output_tokens=40), short_answer, Context(need + 5), tokens).over == 0
 
 
 def test_nothing_fits(tokens: ServedTokens) -> None:
     with pytest.raises(
         WorkloadError, match=r"1 of 1 requests do not fit the context of 10 tokens.*raise it, or lower"
     ):
-        fit_context(workload(), [ask("the cat sat")], 10, tokens)
+        fit_context(workload(), [ask("the cat sat")], Context(10), tokens)
 
 
 def test_without_a_tokenizer_only_long_prompts_are_worth_a_remark() -> None:
     missing = NoTokenizer("no tokenizer here")
-    short = fit_context(workload(max_output_tokens=40), [ask("short")], 2048, missing)
+    short = fit_context(workload(max_output_tokens=40), [ask("short")], Context(2048), missing)
     assert short.remarks == ()
-    long = fit_context(workload(max_output_tokens=40), [ask("short"), ask("x" * 3000)], 2048, missing)
+    long = fit_context(
+        workload(max_output_tokens=40), [ask("short"), ask("x" * 3000)], Context(2048), missing
+    )
     assert len(long.requests) == 2
     assert "1 of 2 prompts were not checked" in long.remarks[0]
     assert "no tokenizer here" in long.remarks[0]

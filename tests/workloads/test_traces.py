@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from specbench.config.model import Lengths, OpenLoad, TraceLoad, Workload
 from specbench.workloads.arrivals import arrival_times, gamma_times, jitter_s
+from specbench.workloads.context import Context
 from specbench.workloads.lengths import load_lengths, sample_pairs
 from specbench.workloads.requests_file import WorkloadError
 from specbench.workloads.source_request import Shape, Source, SourceRequest
@@ -120,17 +121,17 @@ def test_strata_give_in_proportion() -> None:
 
 def test_rows_that_cannot_fit_are_left_out_of_the_draw_and_told() -> None:
     lengths = load_lengths(Lengths(source="mooncake-conversation", text="matched"), Path(), skip=False)
-    rows = lengths.pairs(60, 4096, Workload.model_validate({"max_output_tokens": 100}), "x")
+    rows = lengths.pairs(60, Context(4096), Workload.model_validate({"max_output_tokens": 100}), "x")
     assert len(rows) == 60
     assert all((r.prompt_tokens or 0) + min(100, r.output_tokens or 0) <= 4096 for r in rows)
     # Once, however often lengths were drawn.
-    lengths.pairs(50, 4096, Workload.model_validate({"max_output_tokens": 100}), "again")
+    lengths.pairs(50, Context(4096), Workload.model_validate({"max_output_tokens": 100}), "again")
     assert sum("do not fit the context of 4096 tokens" in remark for remark in lengths.remarks) == 1
     with pytest.raises(
         WorkloadError, match=r"none of weka-coding-agent fits the context of 2048 tokens.*shortest needs"
     ):
         load_lengths(Lengths(source="weka-coding-agent", text="matched"), Path(), skip=False).pairs(
-            20, 2048, Workload.model_validate({}), "x"
+            20, Context(2048), Workload.model_validate({}), "x"
         )
 
 

@@ -148,6 +148,7 @@ class Kind(StrEnum):
     FLAG = "true or false"
     TEXT = "text"
     CHOICE = "choice"
+    LIST = "list"
     NUMBERS = "list of numbers"
     RANGES = "list of [from, to, K]"
     MAPPING = "mapping"

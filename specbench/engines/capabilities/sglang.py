@@ -1,8 +1,8 @@
 """SGLang's speculative methods, settings and flags, as of 0.5.23.
 
 Paths are relative to ``sglang/srt`` of that version: ``hook`` is ``arg_groups/speculative_hook.py``,
-``spec`` is ``arg_groups/fields/spec.py``, ``info`` is ``speculative/spec_info.py``. Earlier versions are
-recorded only where something was removed or renamed.
+``spec`` is ``arg_groups/fields/spec.py``, ``info`` is ``speculative/spec_info.py``. When each of them came is
+in `sglang_history`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from specbench.engines.capabilities.schema import (
     Span,
     Table,
 )
+from specbench.engines.capabilities.sglang_history import dated_methods, dated_settings
 
 _AUTO: Final = K("steps, branches and draft tokens by the target's architecture", note="hook: auto_choose")
 _TREE: Final = (
@@ -148,6 +149,8 @@ def _bare(name: str, kind: Kind, what: str, source: str) -> Setting:
     return Setting(name=name, kind=kind, what=what, flag=name.replace("_", "-"), source=source)
 
 
+_DISAGG: Final = "arg_groups/fields/disagg.py:25-52"
+
 _SETTINGS: Final = (
     _setting("num_steps", Kind.INTEGER, "depth of the draft tree", _CHAINS, "auto"),
     _setting("eagle_topk", Kind.INTEGER, "branches per node", _CHAINS, "auto"),
@@ -196,8 +199,24 @@ _SETTINGS: Final = (
     ),
     _setting("draft_attention_backend", Kind.TEXT, "attention of the draft", default="the target's"),
     _setting("draft_kv_cache_dtype", Kind.TEXT, "of the draft's KV cache", default="the target's"),
-    _setting("draft_window_size", Kind.INTEGER, "tokens that the draft looks back"),
-    _setting("draft_sink_size", Kind.INTEGER, "first tokens that the draft keeps; needs a window"),
+    Setting(
+        name="draft_window_size",
+        kind=Kind.INTEGER,
+        low=1,
+        methods=(*_EAGLES, "dflash"),
+        what="tokens that the draft looks back",
+        flag="speculative-draft-window-size",
+        source="spec; hook",
+    ),
+    Setting(
+        name="draft_sink_size",
+        kind=Kind.INTEGER,
+        low=0,
+        methods=("eagle",),
+        what="first tokens that the draft keeps; needs a window",
+        flag="speculative-draft-sink-size",
+        source="spec; hook",
+    ),
     _setting("moe_runner_backend", Kind.TEXT, "of the draft"),
     _setting("moe_a2a_backend", Kind.TEXT, "of the draft"),
     _setting("dsa_topk_backend", Kind.TEXT, "sparse attention of the draft"),
@@ -229,49 +248,67 @@ _SETTINGS: Final = (
     _setting("dspark_align_verify_tokens_to_graph_tier", Kind.FLAG, "round up to a graph size", ("dspark",)),
     _bare("enable_multi_layer_eagle", Kind.FLAG, "one MTP layer per step", "spec"),
     _bare("uno_lora_path", Kind.TEXT, "the LoRA of uno", "spec"),
-    _bare("decoupled_spec_role", Kind.TEXT, "null, verifier or drafter", "arg_groups/fields/disagg.py:25-52"),
-    _bare(
-        "decoupled_spec_bind_endpoint",
-        Kind.TEXT,
-        "of decoupled drafting",
-        "arg_groups/fields/disagg.py:25-52",
+    Setting(
+        name="decoupled_spec_role",
+        kind=Kind.CHOICE,
+        choices=("null", "verifier", "drafter"),
+        default="null",
+        what="of decoupled drafting; 0.5.23 has the flags and nothing that uses them",
+        flag="decoupled-spec-role",
+        source=_DISAGG,
     ),
-    _bare("decoupled_spec_connect_endpoints", Kind.TEXT, "JSON list", "arg_groups/fields/disagg.py:25-52"),
-    _bare("decoupled_spec_rank", Kind.INTEGER, "of decoupled drafting", "arg_groups/fields/disagg.py:25-52"),
-    _bare("spec_trace_dir", Kind.TEXT, "write what was drafted here", "arg_groups/fields/disagg.py:25-52"),
+    _bare("decoupled_spec_bind_endpoint", Kind.TEXT, "where it listens for its peers", _DISAGG),
+    _bare("decoupled_spec_connect_endpoints", Kind.LIST, "those of its peers, by their rank", _DISAGG),
+    _bare("decoupled_spec_rank", Kind.INTEGER, "its own among those of its role", _DISAGG),
+    _bare("spec_trace_dir", Kind.TEXT, "of decoupled drafting; not read by 0.5.23", "spec"),
+    Setting(
+        name="dflash_draft_window_size",
+        kind=Kind.INTEGER,
+        methods=("dflash",),
+        span=Span("0.5.11", "0.5.20"),
+        hint="use draft_window_size",
+        flag="speculative-dflash-draft-window-size",
+        source="server_args.py (0.5.11 to 0.5.19)",
+    ),
     Setting(
         name="ngram_min_match_window_size",
         kind=Kind.INTEGER,
         methods=_NGRAM,
-        span=Span(None, "0.5.23"),
+        span=Span("0.5.3", "0.5.10"),
         hint="remove it: every length up to ngram_max_trie_depth is matched",
         flag="speculative-ngram-min-match-window-size",
-        source="#21225; the exact version is not recorded",
+        source="server_args.py (0.5.3.post3 to 0.5.9); #21225",
     ),
     Setting(
         name="ngram_max_match_window_size",
         kind=Kind.INTEGER,
         methods=_NGRAM,
-        span=Span(None, "0.5.23"),
+        span=Span("0.5.3", "0.5.10"),
         hint=_WINDOW,
         flag="speculative-ngram-max-match-window-size",
-        source="#21225; the exact version is not recorded",
+        source="server_args.py (0.5.3.post3 to 0.5.9); #21225",
     ),
     Setting(
         name="ngram_branch_length",
         kind=Kind.INTEGER,
         methods=_NGRAM,
-        span=Span(None, "0.5.23"),
+        span=Span("0.5.3", "0.5.10"),
         hint=_WINDOW,
         flag="speculative-ngram-branch-length",
-        source="gone in 0.5.23; the exact version is not recorded",
+        source="server_args.py (0.5.3.post3 to 0.5.9)",
     ),
 )
 
 _FLAGS: Final = (
     Flag(
+        name="sampling-defaults",
+        span=Span("0.5.3"),
+        hint="older versions take no defaults from the model",
+        source="server_args.py (0.5.3.post3; not in 0.5.2)",
+    ),
+    Flag(
         name="enable-beta-spec",
-        span=Span(None, "0.5.23"),
+        span=Span("0.5.3", "0.5.4"),
         hint="remove it: there is one speculative worker; disable-overlap-schedule makes it synchronous",
         source="#12113, #27964",
     ),
@@ -282,7 +319,7 @@ _FLAGS: Final = (
     ),
     Flag(
         name="cuda-graph-max-bs",
-        span=Span(None, "0.5.23"),
+        span=Span(None, "0.5.20"),
         hint="use cuda-graph-max-bs-decode and cuda-graph-max-bs-prefill",
         source="0.5.23 server arguments",
     ),
@@ -300,8 +337,8 @@ _NEVER: Final = (
 TABLE: Final = Table(
     engine="sglang",
     newest="0.5.23",
-    methods=_METHODS,
-    settings=_SETTINGS,
+    methods=dated_methods(_METHODS),
+    settings=dated_settings(_SETTINGS),
     flags=_FLAGS,
     never=_NEVER,
     owned={

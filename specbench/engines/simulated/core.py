@@ -72,6 +72,7 @@ class EngineCore:
         sim = sim or SimOptions()
         self.lm = _model(model, sim)
         self.speculation = speculation
+        self._k = speculation.k if speculation is not None else 0
         self.costs: Costs = sim.costs
         self.noise = Noise.of(sim.launch_sd, sim.step_sd, sim.launch_seed)
         self.max_model_len = max_model_len
@@ -139,9 +140,10 @@ class EngineCore:
         step = Step(0.0, [], 0, 0, 0, preemptions, DraftStats())
         decoding = [s for s in self.running if not s.to_prefill]
         drafts = self._propose_lookups(decoding)
-        width = self.speculation.k + 1 if self._draft is not None and self.speculation else 1
+        width = self._k + 1 if self._draft is not None else 1
         lookups = sum(map(len, drafts)) if drafts else 0
         self._admit(step)
+        scheduled = len(self.running)
         budget = self._max_num_batched_tokens - len(decoding) * width - lookups
         prefilled = self._prefill(step, budget)
         if decoding:
@@ -149,8 +151,8 @@ class EngineCore:
         if prefilled:
             self._first_tokens(step, prefilled)
         passes = 0
-        if self._draft is not None and self.speculation is not None and (decoding or prefilled):
-            passes = self.speculation.k
+        if self._draft is not None and (decoding or prefilled):
+            passes = max(1, self._k)  # with K = 0 the draft still reads what was written
         duration_ms = self.costs.step_ms(
             sequences=len(decoding),
             draft_tokens=step.drafting.draft_tokens,
@@ -159,6 +161,9 @@ class EngineCore:
             lookups=len(decoding) if drafts is not None else 0,
         )
         step.duration_ms = duration_ms * self.noise.factor()
+        if self.speculation is not None:
+            # As vLLM's scheduler: by the requests of this step, those in prefill included, for the next one.
+            self._k = self.speculation.k_at(scheduled)
         return step
 
     def _preempt(self) -> int:
@@ -229,7 +234,7 @@ class EngineCore:
     def _propose_lookups(self, decoding: list[Sequence]) -> list[list[int]] | None:
         if self.speculation is None or self.speculation.model is not None:
             return None
-        return [s.lookup.propose(self.speculation.k) if s.lookup else [] for s in decoding]
+        return [s.lookup.propose(self._k) if s.lookup else [] for s in decoding]
 
     def _decode(self, step: Step, sequences: list[Sequence], lookups: list[list[int]] | None) -> None:
         sampling = _sampling_arrays(sequences)
@@ -297,7 +302,7 @@ class EngineCore:
     ) -> tuple[Floats, Drafts]:
         """Draft K tokens; the target's scores are computed on the way since the draft imitates them."""
         assert self.speculation is not None
-        k, b = self.speculation.k, len(sequences)
+        k, b = self._k, len(sequences)
         probabilistic = self.speculation.probabilistic and bool((sampling.temperature > 0).any())
         tokens = np.empty((k, b), dtype=np.int64)
         logits = []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from specbench import __version__
 from specbench.config.model import Target
+from specbench.engines.admission import Admission, whole_arg
 from specbench.engines.base import Description, EngineMissing, Failure, LaunchSpec, Memory, Problem
 from specbench.engines.flags import merge_args, render_args
 from specbench.engines.ports import HOST
@@ -19,6 +20,7 @@ from specbench.engines.vllm_dialect import (
     speculative_config,
 )
 from specbench.engines.vllm_failures import explain_vllm
+from specbench.engines.vllm_scoring import VllmScoring
 from specbench.observe import prometheus
 
 if TYPE_CHECKING:
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from specbench.observe.prometheus import Samples
 
 DEFAULT_COMMAND: Final = (sys.executable, "-m", "specbench.engines.simulated")
+DEFAULT_SEQS: Final = 256
+"""Requests at once when ``max-num-seqs`` is not set; as in `specbench.engines.simulated.options`."""
+
 SHARED_ARGS: Final[dict[str, ArgValue]] = {"seed": 0, "no-enable-prefix-caching": True}
 """Added to every arm unless the config sets them, as for the real engines."""
 
@@ -132,6 +137,13 @@ class SimulatedEngine:
             speculation_flags=speculation,
         )
 
+    def admission(self, arm: Arm) -> Admission:
+        """Requests that it runs at once."""
+        given = whole_arg(merge_args(self._config.args, arm.args), "max-num-seqs")
+        if given is not None:
+            return Admission(given, "max-num-seqs", "config")
+        return Admission(DEFAULT_SEQS, "max-num-seqs", "engine")
+
     def draft_alone(self, arm: Arm) -> SimulatedEngine:
         """This engine with an arm's draft as its target."""
         sim = self._config.args.get("sim")
@@ -165,6 +177,10 @@ class SimulatedEngine:
     def counters(self, samples: Samples) -> EngineCounters:
         """Totals from a parsed metrics page."""
         return counters_from_vllm(samples)
+
+    def scoring(self) -> VllmScoring:
+        """How it is asked for token ids and scores, in vLLM's dialect."""
+        return VllmScoring()
 
     def explain(self, log: str, returncode: int | None) -> Failure:
         """Root cause of a launch that failed or died; its log is worded like vLLM's."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -19,6 +20,7 @@ KNOWN_METHODS: Final = (
     *("ngram", "medusa", "mlp_speculator", "draft_model", "suffix", "eagle", "eagle3", "mtp", "dflash"),
     "dspark",
 )
+SCHEDULE: Final = "num_speculative_tokens_per_batch_size"
 SUFFIX_LOOKUP: Final = (2, 5)
 """Shortest and longest match of the learning lookup that stands in for suffix decoding."""
 _SPECULATIVE_KEYS: Final = frozenset(
@@ -26,6 +28,7 @@ _SPECULATIVE_KEYS: Final = frozenset(
         *("method", "model", "num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max"),
         *("draft_sample_method", "rejection_sample_method", "draft_tensor_parallel_size", "quantization"),
         *("revision", "max_model_len", "enforce_eager", "disable_padded_drafter_batch"),
+        SCHEDULE,
     }
 )
 
@@ -115,6 +118,14 @@ class Speculation:
     prompt_lookup_min: int = DEFAULT_LOOKUP
     prompt_lookup_max: int = DEFAULT_LOOKUP
     probabilistic: bool = False
+    schedule: tuple[tuple[int, int, int], ...] = ()
+    """(first, last, K) of requests in a step; empty for K at every step."""
+
+    def k_at(self, requests: int) -> int:
+        """K after a step with so many requests: in a gap and beyond the last range the K before it goes on."""
+        if not self.schedule:
+            return self.k
+        return min(self.k, next((k for first, _, k in reversed(self.schedule) if first <= requests), self.k))
 
     @classmethod
     def parse(cls, raw: dict[str, Any]) -> Speculation:
@@ -161,10 +172,13 @@ class Speculation:
                 "Input should be 'greedy' or 'probabilistic' "
                 f"[type=literal_error, input_value={sample_method!r}]",
             )
+        schedule = _schedule(config.get(SCHEDULE))
         if method == "ngram":
             low, high = _lookup_range(config)
-            return cls("ngram", k, prompt_lookup_min=low, prompt_lookup_max=high)
+            return cls("ngram", k, prompt_lookup_min=low, prompt_lookup_max=high, schedule=schedule)
         if method == "suffix":
+            if schedule:
+                raise BadSpeculation(f"AssertionError: suffix decoding always drafts K tokens ({SCHEDULE})")
             return cls("suffix", k, prompt_lookup_min=SUFFIX_LOOKUP[0], prompt_lookup_max=SUFFIX_LOOKUP[1])
         if method != "draft_model":
             raise BadSpeculation(f"NotImplementedError: Unsupported speculative method: '{method}'")
@@ -173,7 +187,30 @@ class Speculation:
             raise _invalid(
                 "", "Value error, model must be provided for draft_model speculation [type=value_error]"
             )
-        return cls("draft_model", k, model=str(model), probabilistic=sample_method == "probabilistic")
+        return cls(
+            "draft_model",
+            k,
+            model=str(model),
+            probabilistic=sample_method == "probabilistic",
+            schedule=schedule,
+        )
+
+
+def _schedule(rows: Any) -> tuple[tuple[int, int, int], ...]:
+    """K by requests in a step, checked as vLLM's scheduler does."""
+    if rows is None:
+        return ()
+    whole = isinstance(rows, list) and all(
+        isinstance(row, list) and len(row) == 3 and all(type(x) is int for x in row) for row in rows
+    )
+    if not whole or not rows:
+        raise _invalid(SCHEDULE, f"Input should be a list of [from, to, K] [input_value={rows!r}]")
+    if rows[0][0] != 1:
+        raise BadSpeculation("ValueError: The first batch-size range must start at 1")
+    for before, row in itertools.pairwise([[0, 0, 0], *rows]):
+        if row[0] <= before[1] or row[1] < row[0] or row[2] < 0:
+            raise BadSpeculation(f"ValueError: batch-size range {row} overlaps, is empty, or has a K below 0")
+    return tuple((a, b, k) for a, b, k in rows)
 
 
 def _lookup_range(config: dict[str, Any]) -> tuple[int, int]:

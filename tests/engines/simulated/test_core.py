@@ -10,7 +10,7 @@ import pytest
 from specbench.engines.simulated.core import EngineCore
 from specbench.engines.simulated.costs import Costs
 from specbench.engines.simulated.lm import Contexts, DraftModel, seed_of
-from specbench.engines.simulated.options import SimOptions, Speculation
+from specbench.engines.simulated.options import SCHEDULE, BadSpeculation, SimOptions, Speculation
 from specbench.engines.simulated.sampling import log_probabilities
 from specbench.engines.simulated.sequence import SamplingParams
 from specbench.engines.simulated.tokenizer import encode
@@ -292,3 +292,55 @@ def test_suffix_drafts_better_on_an_answer_it_gave_before() -> None:
     assert again > first + 20
     first, again = drafted_well(NGRAM)
     assert again == first
+
+
+def drafted(schedule: list[list[int]], company: int, **config: object) -> set[float]:
+    """Draft tokens per sequence and step, once ``company`` sequences decode together."""
+    raw = {"method": "draft_model", "model": "d", "num_speculative_tokens": 4, **config}
+    core = EngineCore(speculation=Speculation.parse({**raw, SCHEDULE: schedule}))
+    for i in range(company):
+        core.add(encode(f"prompt {i}"), SamplingParams(max_tokens=60, ignore_eos=True))
+    core.step()
+    return {core.step().drafting.draft_tokens / company for _ in range(4)}
+
+
+def test_k_follows_the_number_of_running_requests() -> None:
+    schedule = [[1, 2, 3], [4, 5, 1], [6, 8, 0]]
+    assert drafted(schedule, 1) == {3}
+    assert drafted(schedule, 3) == {3}  # in a gap the K before it goes on
+    assert drafted(schedule, 4) == {1}
+    assert drafted(schedule, 7) == {0}
+    assert drafted(schedule, 12) == {0}  # and so does the last one
+    assert drafted([[1, 8, 9]], 2) == {4}  # never above num_speculative_tokens
+
+
+def test_text_is_the_baselines_when_k_changes_on_the_way() -> None:
+    def texts(speculation: Speculation | None) -> list[list[int]]:
+        core = EngineCore(speculation=speculation)
+        sequences = [
+            core.add(encode(f"prompt {i}"), SamplingParams(max_tokens=10 + 15 * i, temperature=0.0))
+            for i in range(5)
+        ]
+        while core.has_work():
+            core.step()
+        return [s.output for s in sequences]
+
+    raw = {"method": "draft_model", "model": "d", "num_speculative_tokens": 4}
+    assert texts(Speculation.parse({**raw, SCHEDULE: [[1, 1, 4], [2, 3, 2], [4, 9, 0]]})) == texts(None)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "said"),
+    [
+        ([[2, 4, 3]], "must start at 1"),
+        ([[1, 4, 3], [4, 9, 1]], "overlaps"),
+        ([[1, 4, -1]], "K below 0"),
+        ({"1-16": 3}, "list of"),
+    ],
+)
+def test_a_bad_schedule_is_refused(schedule: object, said: str) -> None:
+    raw = {"method": "ngram", "num_speculative_tokens": 4, SCHEDULE: schedule}
+    with pytest.raises(BadSpeculation, match=said):
+        Speculation.parse(raw)
+    with pytest.raises(BadSpeculation, match="always drafts K"):
+        Speculation.parse({"method": "suffix", "num_speculative_tokens": 4, SCHEDULE: [[1, 4, 3]]})

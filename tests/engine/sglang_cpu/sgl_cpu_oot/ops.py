@@ -6,6 +6,8 @@ sibling; -1 is none. Arguments and names are those of SGLang's kernels, which th
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -124,7 +126,7 @@ def sample_verify(
                 else float(torch.rand(()))
             )
             point = torch.tensor(uniform * float(cdf[-1]), dtype=torch.float64)
-            token = int(torch.searchsorted(cdf, point).clamp(max=cdf.numel() - 1))
+            token = int(torch.searchsorted(cdf, point, right=True).clamp(max=cdf.numel() - 1))
             child = int(retrive_next_token[b, node])
             while child >= 0 and int(candidates[b, child]) != token:
                 child = int(retrive_next_sibling[b, child])
@@ -135,6 +137,26 @@ def sample_verify(
             node = child
         accept_index[b, : len(accepted)] = torch.tensor(accepted, dtype=accept_index.dtype)
         accept_token_num[b] = len(accepted) - 1
+
+
+def top_k_renorm(probs: Tensor, top_k: Tensor) -> Tensor:
+    """Rows of ``probs`` with their likeliest ``top_k`` tokens alone, summing to 1 again.
+
+    A batch of greedy and sampled requests takes this way too: greedy is a ``top_k`` of 1.
+    """
+    places = torch.arange(probs.shape[-1], device=probs.device)
+    return _keep(probs, lambda _: places < top_k.reshape(-1, 1))
+
+
+def top_p_renorm(probs: Tensor, top_p: Tensor) -> Tensor:
+    """Rows of ``probs`` with the fewest likeliest tokens that reach ``top_p``, summing to 1 again."""
+    return _keep(probs, lambda best: best.cumsum(-1) - best < top_p.reshape(-1, 1))
+
+
+def _keep(probs: Tensor, chosen: Callable[[Tensor], Tensor]) -> Tensor:
+    best, order = probs.sort(dim=-1, descending=True, stable=True)
+    kept = torch.zeros_like(probs).scatter(-1, order, best * chosen(best))
+    return kept / kept.sum(-1, keepdim=True)
 
 
 def draft_locs(

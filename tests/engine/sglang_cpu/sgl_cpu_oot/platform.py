@@ -27,6 +27,8 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "fill_accept_out_cache_loc_func": ops.fill_accept,
     "fill_bonus_tokens_func": ops.fill_bonus,
     "assign_req_to_token_pool_func": ops.assign_req_to_token,
+    "top_k_renorm_prob": ops.top_k_renorm,
+    "top_p_renorm_prob": ops.top_p_renorm,
 }
 """Names in SGLang's modules for which its platform interface has no seam."""
 
