@@ -13,8 +13,9 @@ from specbench.analysis.open_load import KEEPS_UP, OpenTimes, open_times, rate_p
 from specbench.analysis.steady import steadiness
 from specbench.analysis.variate import Steps
 from specbench.analysis.window import NoWindowError, Window, open_window, steady_window
-from specbench.load.table import table_to_records
+from specbench.load.table import WrongSchema, table_to_records
 from specbench.observe.counters import CounterReset, EngineCounters, difference
+from specbench.runs.files import RunFileError
 
 if TYPE_CHECKING:
     from specbench.load.record import RequestAcceptance, RequestRecord
@@ -66,7 +67,11 @@ def load_cell(run: RunDir, record: CellRecord) -> Cell:
         if record.status == "ok":
             cell.invalid.append("its requests.parquet is missing")
         return cell
-    records = table_to_records(table)
+    try:
+        records = table_to_records(table)
+    except WrongSchema as error:
+        folder = run.cell_path(record.id)
+        raise RunFileError(f"{folder}/requests.parquet: {error}; move {folder} away and --resume") from error
     cell.requests = len(records)
     cell.failed_requests = sum(1 for r in records if not r.ok)
     if record.status != "ok":

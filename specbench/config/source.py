@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -151,6 +152,10 @@ def is_path(text: str) -> bool:
     return text in {".", "..", "~"} or text.startswith(("./", "../", "/", "~"))
 
 
+UNSEEN: Final = frozenset({"Cc", "Cf", "Cs"})
+"""Unicode categories of control, format and surrogate characters: no name, path or flag has them on purpose."""
+
+
 class _Filled:
     """A document's data with variables filled in and paths resolved, and what was replaced where."""
 
@@ -244,13 +249,20 @@ class _Filled:
             return {k: self._fill(v, (*path, k)) for k, v in value.items()}
         if isinstance(value, list):
             return [self._fill(v, (*path, i)) for i, v in enumerate(value)]
-        if not isinstance(value, str) or "$" not in value:
+        if not isinstance(value, str):
+            return value
+        unseen = next((c for c in value if unicodedata.category(c) in UNSEEN and c not in "\n\t"), None)
+        if unseen is not None:
+            self._refuse(
+                path, f"holds the invisible character U+{ord(unseen):04X}: write the value without it"
+            )
+            return value
+        if "$" not in value:
             return value
         try:
             text, used = substitute(value, self.environ)
         except VariableError as error:
-            self.problems.append(ConfigProblem(self.document.line(path), dotted(path), str(error)))
-            self.broken.add(path)
+            self._refuse(path, str(error))
             return value
         for name, taken in used.items():
             self.taken.setdefault(taken, name)
@@ -260,6 +272,10 @@ class _Filled:
         if path in self.document.written and {"args", "settings", "variants"} & set(path):
             return _canonical(text)
         return text
+
+    def _refuse(self, path: KeyPath, why: str) -> None:
+        self.problems.append(ConfigProblem(self.document.line(path), dotted(path), why))
+        self.broken.add(path)
 
     def _error(self) -> ValidationError | Config:
         try:

@@ -88,6 +88,8 @@ def read_running(path: Path) -> Running:
         ProductionError: not readable, not in either format, or without a sample of running requests.
     """
     try:
+        if path.exists() and not path.is_file():
+            raise ProductionError(f"{path}: is not a regular file: name the file that the dump was saved to")
         raw = path.read_bytes()
         text = raw.decode("utf-8-sig")
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -50,26 +51,43 @@ def read_json(path: Path, kind: type[_T], schema: str) -> _T:
     Raises:
         RunFileError: missing, damaged, or of a schema that this version does not know.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise RunFileError(f"cannot read {path}: {error.strerror or error}") from error
+    data = read_regular(path)
     try:
         found = msgspec.json.decode(data, type=_Header).schema
-    except msgspec.MsgspecError as error:
-        raise RunFileError(
-            f"{path} is damaged: {error}; remove that cell or launch folder and --resume"
-        ) from error
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise _damaged(path, error) from error
     if found != schema:
         raise RunFileError(
             f"{path} has schema {found!r}, this specbench reads {schema!r}; use the version that wrote it"
         )
     try:
         return msgspec.json.decode(data, type=kind)
-    except msgspec.MsgspecError as error:
-        raise RunFileError(
-            f"{path} is damaged: {error}; remove that cell or launch folder and --resume"
-        ) from error
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise _damaged(path, error) from error
+
+
+def read_regular(path: Path) -> bytes:
+    """The content of a file; never waits for one that is a pipe.
+
+    Raises:
+        RunFileError: missing, not a regular file, or not readable.
+    """
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise RunFileError(f"{path} is not a regular file; {_mend(path)}")
+        return path.read_bytes()
+    except OSError as error:
+        raise RunFileError(f"cannot read {path}: {error.strerror or error}; {_mend(path)}") from error
+
+
+def _damaged(path: Path, error: Exception) -> RunFileError:
+    return RunFileError(f"{path} is damaged: {error}; {_mend(path)}")
+
+
+def _mend(path: Path) -> str:
+    if path.parent.parent.name in ("cells", "launches"):
+        return f"move {path.parent} out of the run and --resume: what was measured elsewhere is kept"
+    return f"put {path.name} back from a copy, or start a new run: without it this one cannot be judged"
 
 
 class _Header(msgspec.Struct):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from specbench.runs.files import RunFileError
+from specbench.runs.files import RunFileError, read_regular
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,20 +43,22 @@ class Journal:
             raise RunFileError(f"cannot write {self.path}: {error.strerror or error}") from error
 
     def read(self) -> list[dict[str, Any]]:
-        """All whole events; a line torn by a crash is left out."""
-        events = []
-        try:
-            data = self.path.read_bytes()
-        except FileNotFoundError:
+        """All whole events; a line torn by a crash is left out.
+
+        Raises:
+            RunFileError: it is there and cannot be read.
+        """
+        if not self.path.exists():
             return []
-        for line in data.split(b"\n"):
+        events = []
+        for line in read_regular(self.path).split(b"\n"):
             if not line.strip():
                 continue
             try:
                 event = msgspec.json.decode(line)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, RecursionError):
                 continue
-            if isinstance(event, dict):
+            if isinstance(event, dict) and isinstance(event.get("event"), str):
                 events.append(event)
         return events
 

@@ -90,7 +90,12 @@ class RunDir:
         Raises:
             RunFileError: another process holds it.
         """
-        fd = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
+        try:
+            fd = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
+        except OSError as error:
+            raise RunFileError(
+                f"cannot write {self.path / '.lock'}: {error.strerror or error}; fix its permissions"
+            ) from error
         try:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -112,7 +117,8 @@ class RunDir:
 
     def active_s(self) -> float:
         """Seconds spent measuring, over the first session and all resumes that ended in order."""
-        return sum(float(e.get("active_s", 0.0)) for e in self.journal.read())
+        found = (e.get("active_s") for e in self.journal.read())
+        return sum(float(x) for x in found if isinstance(x, int | float))
 
     def launch_path(self, launch: str) -> Path:
         """Folder of a launch; a second attempt after a resume gets its own."""
@@ -148,11 +154,14 @@ class RunDir:
         if not folder.exists():
             return
         shelf = self.path / "interrupted"
-        shelf.mkdir(exist_ok=True)
         n = 1
         while (shelf / f"{cell}.{n}").exists():
             n += 1
-        folder.replace(shelf / f"{cell}.{n}")
+        try:
+            shelf.mkdir(exist_ok=True)
+            folder.replace(shelf / f"{cell}.{n}")
+        except OSError as error:
+            raise _cannot_write(shelf, error) from error
 
     def write_cell(
         self, record: r.CellRecord, counters: r.CellCounters | None, requests: pa.Table | None
@@ -163,8 +172,11 @@ class RunDir:
             RunFileError: disk full or the like; no ``cell.json`` exists then.
         """
         folder = self.cell_path(record.id)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "cell.json").unlink(missing_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "cell.json").unlink(missing_ok=True)
+        except OSError as error:
+            raise _cannot_write(folder, error) from error
         if requests is not None:
             _write_parquet(folder / "requests.parquet", requests)
         if counters is not None:
@@ -177,9 +189,13 @@ class RunDir:
         if not path.exists():
             return None
         try:
+            if not path.is_file():
+                raise RunFileError(f"{path} is not a regular file; move {path.parent} away and --resume")
             return pq.read_table(path)
         except (OSError, pa.ArrowException) as error:
-            raise RunFileError(f"{path} is damaged: {error}; remove that cell folder and --resume") from error
+            raise RunFileError(
+                f"{path} is damaged: {error}; move {path.parent} out of the run and --resume"
+            ) from error
 
     def counters(self, cell: str) -> r.CellCounters | None:
         """The counter scrapes of a cell, or None when it has none."""
@@ -222,6 +238,12 @@ class RunDir:
         """Read ``parity/result.json``; None when there is none."""
         path = self.parity_path / "result.json"
         return read_json(path, ParityResult, RESULT_SCHEMA) if path.exists() else None
+
+
+def _cannot_write(path: Path, error: OSError) -> RunFileError:
+    return RunFileError(
+        f"cannot write {path}: {error.strerror or error}; free space or fix permissions, then --resume"
+    )
 
 
 def _write_parquet(path: Path, table: pa.Table) -> None:

@@ -392,3 +392,14 @@ def test_no_text_crashes(position: int, junk: str | bytes, tmp_path: Path) -> No
     raw = junk if isinstance(junk, bytes) else junk.encode("utf-8", "surrogatepass")
     with contextlib.suppress(ConfigError):
         load(tmp_path, GOOD[:position].encode() + raw + GOOD[position:].encode())
+
+
+@pytest.mark.parametrize("text", [r'"org/\0model"', r'"\e[31mred"', r'"abc\u202edef"', r'"\uD800"'])
+def test_invisible_characters_are_refused_by_name(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "sweep.yaml"
+    path.write_text(
+        f"name: x\ntarget: {text}\nengine: {{kind: simulated}}\narms: [{{method: ngram, k: 1}}]\n"
+        "loads: {closed: [1]}\n"
+    )
+    with pytest.raises(ConfigError, match=r"sweep\.yaml:2: target: holds the invisible character U\+"):
+        load_config(path)

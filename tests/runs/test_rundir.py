@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
-from specbench.runs.files import RunFileError, write_atomic
+from specbench.runs import records as r
+from specbench.runs.files import RunFileError, read_json, write_atomic
 from specbench.runs.journal import Journal
 from specbench.runs.rundir import RunDir
 from tests.synthetic import Pace, SyntheticRun
@@ -91,3 +93,32 @@ def test_an_unfinished_attempt_is_set_aside_not_deleted(run: RunDir) -> None:
 def test_opening_something_else_says_so(tmp_path: Path) -> None:
     with pytest.raises(RunFileError, match="not a run directory"):
         RunDir.open(tmp_path)
+
+
+def test_files_that_are_no_files_are_refused_and_not_waited_for(run: RunDir) -> None:
+    os.mkfifo(run.path / "pipe.json")
+    with pytest.raises(RunFileError, match="not a regular file"):
+        read_json(run.path / "pipe.json", r.Manifest, r.MANIFEST_SCHEMA)
+    folder = run.cell_path("c")
+    (folder / "requests.parquet").mkdir(parents=True)
+    with pytest.raises(RunFileError, match="not a regular file"):
+        run.requests("c")
+    (run.path / "manifest.json").write_text("[" * 100_000)
+    with pytest.raises(RunFileError, match=r"manifest\.json is damaged.*back from a copy"):
+        run.manifest()
+
+
+def test_a_hostile_journal_is_read_as_far_as_it_goes(run: RunDir) -> None:
+    lines = [
+        "[" * 100_000,
+        '{"event": null}',
+        '{"event": "a", "active_s": null}',
+        '{"event": "b", "active_s": 2}',
+    ]
+    run.journal.path.write_text("\n".join(lines))
+    assert [e["event"] for e in run.journal.read()] == ["a", "b"]
+    assert run.active_s() == 2.0
+    run.journal.path.unlink()
+    run.journal.path.mkdir()
+    with pytest.raises(RunFileError, match="not a regular file"):
+        run.journal.read()

@@ -10,7 +10,7 @@ import pytest
 from specbench.report.build import build
 from tests.sweep.conftest import Bench, measure
 
-SIM = {"time_scale": 0.1}
+SIM = {"time_scale": 0.03}
 CHECK = {"rounds": 2, "requests": 120}
 
 
