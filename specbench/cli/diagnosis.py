@@ -61,7 +61,7 @@ def examine_machine(folder: Path) -> list[Check]:
         *_engines(),
         *_devices(host),
         _memory(host),
-        _quiet(host),
+        quiet_check(host),
         _files(),
         _client(host),
         _disk(folder),
@@ -178,7 +178,8 @@ def _memory(host: Machine) -> Check:
     return Check("memory", Level.OK, text)
 
 
-def _quiet(host: Machine) -> Check:
+def quiet_check(host: Machine) -> Check:
+    """Whether other work is running, by the load average of the last minute."""
     load = psutil.getloadavg()[0]
     text = f"load average {load:.1f} on {host.cores} cores"
     if load > max(1.0, BUSY_SHARE * host.cores):

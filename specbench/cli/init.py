@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
         if out.exists() and not force:
             raise CliError(f"{out} exists: give another --out, or --force to overwrite it")
         write_config(out, _from_config_folder(model or example_model(engine), out), engine)
-        typer.echo(f"wrote {out}\nnext: specbench plan {out}")
+        typer.echo(f"wrote {out}\nnext: specbench doctor {out}, then specbench plan {out}")
 
 
 def write_config(out: Path, model: str, engine: str) -> None:

@@ -71,6 +71,9 @@ class Lines(Watcher):
             speed = f"{tokens_per_s:.0f} tokens/s" if tokens_per_s is not None else "no tokens"
             left = f", about {duration_text(self.left_s)} left" if self.left_s and self.cells_done > 1 else ""
             self.say(f"        {record.arm} at {record.load}: {speed}, {record.duration_s or 0:.0f} s{left}")
+            if record.client is not None and record.client.get("client_bound"):
+                why = "; ".join(map(str, record.client.get("reasons") or ()))
+                self.say(f"        not valid, client-bound: {why}: is other work running here?", "yellow")
         elif record.status == "failed" and record.failure is not None:
             self.say(f"        {record.arm} at {record.load}: failed: {record.failure.summary}", "red")
         else:

@@ -14,6 +14,7 @@ import uvloop
 from rich.console import Console
 
 from specbench.cli.config_file import read_config
+from specbench.cli.diagnosis import Level, quiet_check
 from specbench.cli.errors import CliError
 from specbench.cli.gate import InconclusiveOption, exit_code
 from specbench.cli.live import Lines, LivePanel, duration_text
@@ -21,6 +22,7 @@ from specbench.cli.output import finish
 from specbench.config.grid import GridError
 from specbench.engines.base import EngineMissing
 from specbench.engines.registry import UnknownEngine
+from specbench.observe.host import machine
 from specbench.runs.files import RunFileError
 from specbench.runs.rundir import RunDir
 from specbench.sweep.conductor import Conductor, SweepStopped
@@ -137,6 +139,9 @@ def prepared_or_error(loaded: LoadedConfig) -> Prepared:
         raise CliError(str(error)) from error
     except EngineMissing as error:
         raise CliError(f"{error}\nRun `specbench doctor {loaded.path}`.", ExitCode.ENVIRONMENT) from error
+    busy = quiet_check(machine())
+    if busy.level is Level.WARN:
+        typer.secho(f"warning: {busy.message}: {busy.mend}", err=True, fg=typer.colors.YELLOW)
     for problem in prepared.problems:
         typer.secho(
             f"warning: {problem.key}: {problem.message}: {problem.mend}", err=True, fg=typer.colors.YELLOW

@@ -521,7 +521,7 @@ def _warnings(analysis: RunAnalysis, events: list[dict[str, object]]) -> tuple[m
         for cell in x.cells:
             where = f"{x.arm.id} at {x.load.id}, round {cell.record.round}"
             notes += [
-                m.Note(code="invalid_cell", message=f"{where}: {text}", action="It is left out.")
+                m.Note(code="invalid_cell", message=f"{where}: {text}", action=_mend(text))
                 for text in cell.invalid
             ]
             notes += [m.Note(code="cell", message=f"{where}: {text}", action="") for text in cell.warnings]
@@ -568,6 +568,16 @@ def _warnings(analysis: RunAnalysis, events: list[dict[str, object]]) -> tuple[m
             )
         )
     return tuple(notes)
+
+
+_CLIENT_MEND: Final = (
+    "It is left out. Stop other work on this machine (`specbench doctor` tells), give the client processors of "
+    "its own (measure.client_cpus), and run again"
+)
+
+
+def _mend(why_invalid: str) -> str:
+    return f"{_CLIENT_MEND}." if why_invalid.startswith("client-bound") else "It is left out."
 
 
 def _learning(analysis: RunAnalysis) -> list[m.Note]:

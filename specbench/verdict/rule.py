@@ -11,6 +11,7 @@ own group-sequential test and without a correction (`verdict.adaptive`). Guardra
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -263,13 +264,31 @@ def _guardrails(run: RunAnalysis, x: ArmLoad) -> tuple[str, ...]:
 
 
 def _why_invalid(x: ArmLoad) -> tuple[str, ...]:
-    reasons: list[str] = []
+    """Why its cells do not count: each kind of reason once, with the rounds that it hit and one example."""
+    kinds: dict[str, tuple[str, list[int]]] = {}
     for cell in x.cells:
-        where = f"round {cell.record.round}"
-        if cell.record.failure is not None:
-            reasons.append(f"{where}: {cell.record.failure.summary}")
-        reasons += [f"{where}: {text}" for text in cell.invalid]
-    return tuple(dict.fromkeys(reasons))
+        failure = cell.record.failure
+        for text in [*([failure.summary] if failure is not None else []), *cell.invalid]:
+            kinds.setdefault(_kind(text), (text, []))[1].append(cell.record.round)
+    return tuple(
+        f"round{'' if len(rounds) == 1 else 's'} {', '.join(map(str, rounds))}: {text}"
+        for text, rounds in kinds.values()
+    )
+
+
+def _each_kind(reasons: list[str]) -> tuple[str, ...]:
+    """The first of each kind: over several loads the same thing is said once."""
+    first: dict[str, str] = {}
+    for text in reasons:
+        rounds, _, rest = text.partition(": ")
+        first.setdefault(_kind(rest if rounds.startswith("round") else text), text)
+    return tuple(first.values())
+
+
+def _kind(text: str) -> str:
+    """What a reason is about, whatever its numbers."""
+    head, colon, _ = text.partition(": ")
+    return head if colon else re.sub(r"\d+(?:\.\d+)?", "#", text)
 
 
 def _arm(
@@ -290,7 +309,7 @@ def _arm(
             for r in at[arm, load.id].reasons
             if at[arm, load.id].decision == "INVALID"
         ]
-        return Decided("INVALID", (ratio.why_null or "not measured", *dict.fromkeys(lost)))
+        return Decided("INVALID", (ratio.why_null or "not measured", *_each_kind(lost)))
     guards = [
         f"at {load.id}: {reason}"
         for load in run.manifest.loads

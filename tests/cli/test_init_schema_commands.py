@@ -37,7 +37,8 @@ def refusal(*arguments: str) -> str:
 def test_init_writes_a_valid_config() -> None:
     result = run("init", "org/My-Model")
     assert result.exit_code == 0, result.output
-    assert result.stdout == "wrote specbench.yaml\nnext: specbench plan specbench.yaml\n"
+    next_steps = "next: specbench doctor specbench.yaml, then specbench plan specbench.yaml"
+    assert result.stdout == f"wrote specbench.yaml\n{next_steps}\n"
     config = load_config(Path("specbench.yaml")).config
     assert (config.name, config.target.model, config.engine.kind) == ("my-model", "org/My-Model", "vllm")
     assert [path.name for path in Path().iterdir()] == ["specbench.yaml"]

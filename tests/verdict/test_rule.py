@@ -108,6 +108,9 @@ def test_client_bound_cells_give_exit_30(tmp_path: Path) -> None:
     v = verdict(tmp_path, SyntheticRun(), {**pace})
     assert v.exit_code == ExitCode.INVALID
     assert any("client-bound" in r for r in v.reasons)
+    # Three rounds at two loads are one reason for each arm, not six.
+    assert all(r.count("client-bound") <= 1 for r in v.reasons)
+    assert any("rounds 1, 2, 3: client-bound" in r for r in v.reasons), v.reasons
 
 
 def test_failed_requests_invalidate_a_cell(tmp_path: Path) -> None:
