@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,10 +11,11 @@ from specbench.cli.errors import CliError
 from specbench.config.grid import Arm, expand_arms
 from specbench.config.plan import Plan, make_plan
 from specbench.config.source import LoadedConfig
-from specbench.engines.base import Engine, EngineMissing, context_kept, memory
+from specbench.engines.base import Engine, EngineMissing, Problem, context_kept, memory
 from specbench.engines.checks import sweep_problems
 from specbench.engines.registry import UnknownEngine, make_engine
 from specbench.observe.production import ProductionError
+from specbench.sweep.arrivals import arrival_problems
 from specbench.sweep.traffic import production_traffic
 from specbench.workloads.build import build_workload
 from specbench.workloads.loading import SourceAccount
@@ -106,6 +108,7 @@ def make_preview(loaded: LoadedConfig) -> Preview:
         mixes=workload.mixes,
         account=workload.account,
         findings=(
+            *_findings(loaded, arrival_problems(plan.loads, workload.mixes)),
             *_engine_findings(loaded, engines, plan),
             *_path_findings(loaded),
             *_workload_findings(loaded, workload.mixes, workload.account),
@@ -126,6 +129,11 @@ def _command(loaded: LoadedConfig, engine: Engine, arm: Arm) -> str | None:
 
 
 def _engine_findings(loaded: LoadedConfig, engines: dict[str, Engine], plan: Plan) -> list[Finding]:
+    temperature = loaded.config.workload.sampling.temperature
+    return _findings(loaded, sweep_problems(engines, plan.arms, plan.loads, temperature))
+
+
+def _findings(loaded: LoadedConfig, problems: Iterable[Problem]) -> list[Finding]:
     return [
         Finding(
             place=loaded.where(problem.key),
@@ -134,9 +142,7 @@ def _engine_findings(loaded: LoadedConfig, engines: dict[str, Engine], plan: Pla
             mend=problem.mend,
             fatal=problem.fatal,
         )
-        for problem in sweep_problems(
-            engines, plan.arms, plan.loads, loaded.config.workload.sampling.temperature
-        )
+        for problem in problems
     ]
 
 

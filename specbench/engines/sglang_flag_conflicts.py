@@ -31,6 +31,7 @@ def flag_conflicts(
 ) -> Iterator[Problem]:
     """Flags of the engine or the arm that this method cannot be started with."""
     args = _Args(engine, arm, where)
+    settings = {setting_name(name): value for name, value in arm.settings.items() if value is not None}
     algorithm = method.engine_name
     for flag in ("attn-dp-size", "enable-dp-attention"):
         if algorithm in NO_ATTENTION_DP and args.more_than_one(flag):
@@ -46,23 +47,23 @@ def flag_conflicts(
             yield args.refused("enable-deterministic-inference", "uno draws without the requests' seeds")
     if args.get("device") == "cpu" and method.devices and "cpu" not in method.devices:
         yield args.refused("device", f"{arm.method} runs on {', '.join(method.devices)} only")
-    if args.get("device") == "cpu" and arm.settings.get("use_block_verification") is True:
+    if args.get("device") == "cpu" and settings.get("use_block_verification") is True:
         yield args.refused("device", "block verification runs on CUDA and ROCm only")
-    yield from _tree_conflicts(args, arm, method, known)
-
-
-def _tree_conflicts(args: _Args, arm: Arm, method: Method, known: Capabilities) -> Iterator[Problem]:
-    """Trees want an attention backend that knows them, and more so in pages of several tokens."""
-    backend, page = args.get("attention-backend"), args.get("page-size")
-    settings = {setting_name(name): value for name, value in arm.settings.items() if value is not None}
-    ngram = method.engine_name == NGRAM
-    fitting = ("flashinfer",) if ngram else _PAGED_TREES
+    ngram = algorithm == NGRAM
     breadth = (
         settings.get("ngram_max_bfs_breadth", NGRAM_BREADTH)
         if ngram
         else tree_numbers(arm, method, known).get("eagle_topk", 1)
     )
-    if not isinstance(breadth, int) or breadth <= 1 or not isinstance(backend, str):
+    if isinstance(breadth, int) and breadth > 1:
+        yield from _tree_conflicts(args, ngram=ngram)
+
+
+def _tree_conflicts(args: _Args, *, ngram: bool) -> Iterator[Problem]:
+    """Trees want an attention backend that knows them, and more so in pages of several tokens."""
+    backend, page = args.get("attention-backend"), args.get("page-size")
+    fitting = ("flashinfer",) if ngram else _PAGED_TREES
+    if not isinstance(backend, str):
         return
     if backend == "trtllm_mha" and not ngram:
         yield args.refused("attention-backend", "trtllm_mha verifies chains only (eagle_topk 1)")

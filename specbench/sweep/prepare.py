@@ -26,11 +26,12 @@ from specbench.runs import records as r
 from specbench.runs.calibrations import read_calibration
 from specbench.runs.checks import OpenCheckLoad, OpenCheckRecord
 from specbench.runs.journal import utc_now
+from specbench.sweep.arrivals import arrival_problems
 from specbench.sweep.traffic import production_traffic
 from specbench.workloads.build import build_workload
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from specbench.config.grid import Load
@@ -112,9 +113,7 @@ def prepare(loaded: LoadedConfig) -> Prepared:
     }
     arms = expand_arms(config)
     unique = sweep_problems(engines, arms, expand_loads(config), config.workload.sampling.temperature)
-    fatal = [p for p in unique if p.fatal]
-    if fatal:
-        raise RefusedError("\n".join(f"{loaded.where(p.key)}: {p.key}: {p.message}: {p.mend}" for p in fatal))
+    _refuse(loaded, unique)
     if config.measure.client_cpus is not None:
         try:
             require_cpus(config.measure.client_cpus)
@@ -129,6 +128,7 @@ def prepare(loaded: LoadedConfig) -> Prepared:
     versions = {name: engine.version() for name, engine in engines.items()}
     kept = max(context_kept(engines[a.engine], a) for a in arms)
     workload = build_workload(config, loaded.base_dir, kept)
+    _refuse(loaded, arrival_problems(expand_loads(config), workload.mixes))
     learners = {a.id for a in arms if memory(engines[a.engine], a) == "always"}
     plan = make_plan(config, workload.trace, learners)
     mixes = workload.mixes
@@ -137,6 +137,12 @@ def prepare(loaded: LoadedConfig) -> Prepared:
     return Prepared(
         loaded, engines, versions, plan, mixes, content, unique, workload.account, workload.check, production
     )
+
+
+def _refuse(loaded: LoadedConfig, problems: Iterable[Problem]) -> None:
+    fatal = [p for p in problems if p.fatal]
+    if fatal:
+        raise RefusedError("\n".join(f"{loaded.where(p.key)}: {p.key}: {p.message}: {p.mend}" for p in fatal))
 
 
 def manifest(prepared: Prepared, run: RunDir) -> r.Manifest:

@@ -141,18 +141,18 @@ def test_a_resume_refuses_another_rate(bench: Bench) -> None:
 
 
 def test_plan_and_errors_name_place_and_mend(bench: Bench) -> None:
-    trace_file(bench.folder / "log.jsonl", 30)
+    trace_file(bench.folder / "log.jsonl", 40)
     bench.write(loads={"trace": {}}, workload={"source": "./log.jsonl"})
     refused = bench.run("plan", str(bench.config))
     assert refused.returncode == 2
-    assert "log.jsonl:31:" in refused.stderr
+    assert "log.jsonl:41:" in refused.stderr
     assert "on_bad_row: skip" in refused.stderr
     bench.write(loads={"trace": {}}, workload={"source": "./log.jsonl", "on_bad_row": "skip"})
     shown = bench.run("plan", str(bench.config))
     assert shown.returncode == 0, shown.stderr
     assert "recorded arrivals" in shown.stdout
     assert "malformed rows were skipped" in shown.stdout
-    assert "30 prompts" in shown.stdout
+    assert "40 prompts" in shown.stdout
     bench.write(loads={"trace": {}}, workload={"source": "chat"})
     assert "records no arrival times" in bench.run("plan", str(bench.config)).stderr
     bench.write(loads={"closed": []})
