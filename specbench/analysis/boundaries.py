@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 SAMPLES: Final = 1_000_000
 SEED: Final = 20260101
@@ -142,7 +142,7 @@ def simulate(
         t = np.abs(total) / np.sqrt(look * (prior + residual) / df)
         target = alpha * (look / looks[-1]) ** power
         if not found:
-            bound = float(stats.t.isf(target, df))
+            bound = -float(special.stdtrit(df, target))
         else:
             # Both sides are spent together: the statistic is symmetric.
             crossing = min(max(round(2 * (target - spent) * samples), 1), len(t) - 1)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,7 +62,7 @@ class PairedRatio:
         n, sd, value = len(self.per_round), self.log_sd, self.value
         if sd is None or value is None:
             return None
-        half = float(stats.t.ppf((1 + confidence) / 2, n - 1)) * sd / math.sqrt(n)
+        half = float(special.stdtrit(n - 1, (1 + confidence) / 2)) * sd / math.sqrt(n)
         return math.exp(math.log(value) - half), math.exp(math.log(value) + half)
 
 
@@ -112,6 +112,6 @@ def rounds_needed(
     gap = math.log(value) - math.log(threshold)
     tail = (1 - confidence) / 2 / (arms if gap > 0 else 1)
     n = np.arange(len(ratio.per_round) + 1, MAX_ROUNDS + 1)
-    need = (stats.t.ppf(1 - tail, n - 1) + stats.t.ppf(power, n - 1)) * sd / np.sqrt(n)
+    need = (special.stdtrit(n - 1, 1 - tail) + special.stdtrit(n - 1, power)) * sd / np.sqrt(n)
     enough = np.flatnonzero(need <= abs(gap))
     return int(n[enough[0]]) if len(enough) else None

@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from scipy import stats
+from scipy import special
 
 from specbench.analysis.boundaries import boundaries
 
@@ -149,4 +149,4 @@ def _too_variable(values: Sequence[float], looks: Sequence[int], prior: Variance
 
 @functools.cache
 def _gate(df: int, prior_df: int) -> float:
-    return float(stats.f.ppf(GATE, df, prior_df))
+    return float(special.fdtri(df, prior_df, GATE))

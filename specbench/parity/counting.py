@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scipy import stats
+from scipy import special
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Counted:
         total = self.arm + self.baseline
         if total == 0:
             return 1.0
-        return float(stats.binom.sf(self.arm - 1, total, self.arm_of / (self.arm_of + self.baseline_of)))
+        return float(special.bdtrc(self.arm - 1, total, self.arm_of / (self.arm_of + self.baseline_of)))
 
     @property
     def excess_upper95(self) -> float:
@@ -30,7 +30,7 @@ class Counted:
 
         Exact Poisson bound of the arm's count less the baseline's expected one.
         """
-        upper = float(stats.chi2.ppf(0.95, 2 * (self.arm + 1))) / 2
+        upper = float(special.chdtri(2 * (self.arm + 1), 0.05)) / 2
         expected = self.baseline * self.arm_of / self.baseline_of if self.baseline_of else 0.0
         # Taking away what the baseline shows must never promise more than seeing nothing would.
         return max(upper - expected, zero_upper95()) / self.arm_of if self.arm_of else 1.0
@@ -38,4 +38,4 @@ class Counted:
 
 def zero_upper95() -> float:
     """Upper 95% bound of a Poisson mean when nothing was seen: about 3."""
-    return float(stats.chi2.ppf(0.95, 2)) / 2
+    return float(special.chdtri(2, 0.05)) / 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from scipy import stats
 
 from specbench.parity.counting import Counted
 from specbench.parity.data import Ints, Tokens
@@ -23,6 +22,8 @@ def lengths(tokens: Tokens) -> Ints:
 
 def p_length(arm: Tokens, baseline: Tokens) -> float:
     """Two-sided Mann-Whitney test that outputs are equally long; outputs cut at the same cap are ties."""
+    from scipy import stats  # half a second: not for every command
+
     own, base = lengths(arm), lengths(baseline)
     if np.ptp(np.concatenate([own, base])) == 0:
         return 1.0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from specbench.parity.counting import Counted
 from specbench.parity.data import Bools, Floats, Tokens
@@ -25,7 +25,7 @@ NUCLEUS_TOLERANCE: Final = 0.005
 """Mass by which a token must lie outside the nucleus: ties at its edge and rounding are no bugs."""
 MAX_VOCABULARY: Final = 1 << 18
 
-Z90: Final = float(stats.norm.ppf(0.95))
+Z90: Final = float(special.ndtri(0.95))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from specbench.parity.data import DRAFT_FLOOR, Bools, Floats, Ints, Tokens
 
@@ -169,13 +169,13 @@ def hotelling(arm: Floats, baseline: Floats) -> Omnibus:
     if found.df == 0 or freedom <= d:
         return Omnibus(found.statistic, found.df, 1.0)
     f = found.statistic * (freedom - found.df + 1) / (freedom * found.df)
-    return Omnibus(found.statistic, found.df, float(stats.f.sf(f, found.df, freedom - found.df + 1)))
+    return Omnibus(found.statistic, found.df, float(special.fdtrc(found.df, freedom - found.df + 1, f)))
 
 
 def _quadratic(u: Floats, v: Floats) -> Omnibus:
     inverse, rank = _inverse_and_rank(v)
     statistic = float(u @ inverse @ u)
-    return Omnibus(statistic, rank, float(stats.chi2.sf(statistic, rank)) if rank else 1.0)
+    return Omnibus(statistic, rank, float(special.chdtrc(rank, statistic)) if rank else 1.0)
 
 
 def _inverse(v: Floats) -> Floats:

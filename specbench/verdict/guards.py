@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final, Literal
 
-from scipy import stats
+from scipy import special
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +42,7 @@ def interval(log_ratios: Sequence[float], alpha: float = ALPHA) -> tuple[float, 
         return None
     mean = math.fsum(log_ratios) / n
     sd = math.sqrt(math.fsum((x - mean) ** 2 for x in log_ratios) / (n - 1))
-    half = float(stats.t.isf(alpha, n - 1)) * sd / math.sqrt(n)
+    half = -float(special.stdtrit(n - 1, alpha)) * sd / math.sqrt(n)
     return math.exp(mean - half), math.exp(mean + half)
 
 
