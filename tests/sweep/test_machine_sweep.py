@@ -33,7 +33,7 @@ def test_a_sweep_on_a_gpu_reports_energy_and_headroom(bench: Bench, monkeypatch:
     bench.write(
         sim={"time_scale": 0.5},
         loads={"closed": [2]},
-        workload={"source": "chat", "requests_per_slot": 40, "max_output_tokens": 32},
+        workload={"source": "chat", "requests_per_slot": 28, "max_output_tokens": 32},
         measure={"warmup_per_slot": 1, "client_lag_limit": 5.0, "rounds": 1},
     )
     done = bench.sweep()

@@ -51,7 +51,7 @@ def test_an_open_and_a_trace_load_from_a_file_of_ones_own(bench: Bench) -> None:
             "requests_per_slot": 6,
             "min_requests": 40,
             "max_output_tokens": 24,
-            "seconds": 3,
+            "seconds": 2,
         },
         measure=measure(rounds=1),
     )
