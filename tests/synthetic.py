@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from specbench.load.record import ErrorClass, RequestRecord
 from specbench.load.table import records_to_table
@@ -115,13 +115,18 @@ class SyntheticRun:
     rule: r.RuleRecord = field(default_factory=r.RuleRecord)
     stages: dict[int, Literal["explore", "confirm"]] = field(default_factory=dict)
     """Of an adaptive run: round to its stage."""
+    arm_facts: dict[str, Any] = field(default_factory=dict)
+    """Of every speculative arm's record: how long it remembers, why its output is not the target's."""
     machine: Callable[[str, int, tuple[float, ...]], Observation] | None = None
     """Arm, round and moments a second apart, one beyond the cell's end, to what was observed."""
 
     def write(self, out: Path, pace: dict[tuple[str, int, int], Pace | str | None]) -> RunDir:
         """Write every file that a sweep would."""
         run = RunDir.create(out, "synthetic")
-        arms = (r.ArmRecord(id="baseline"), *(r.ArmRecord(id=a, method="ngram", k=4) for a in self.arms))
+        arms = (
+            r.ArmRecord(id="baseline"),
+            *(r.ArmRecord(id=a, method="ngram", k=4, **self.arm_facts) for a in self.arms),
+        )
         ids = [a.id for a in arms]
         launches = [
             r.PlannedLaunchRecord(

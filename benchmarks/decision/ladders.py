@@ -17,7 +17,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from specbench.config.ladders import curve, rungs
+from specbench.config.ladders import rungs
+from specbench.verdict.k_curve import curve
 
 KS = tuple(range(1, 9))
 LOADS = np.array([1, 8, 32, 128])

@@ -113,9 +113,7 @@ def show_plan(preview: Preview, console: Console) -> None:
             f"in {launches} launches; about {_about(plan.estimate_s)}"
         )
     else:
-        console.print(
-            _adaptive_text(plan.adaptive, sum(not a.is_baseline for a in plan.arms)), soft_wrap=True
-        )
+        console.print(_adaptive_text(plan.adaptive, sum(a.speculates for a in plan.arms)), soft_wrap=True)
     _show_arms(preview, console)
     _show_loads(preview, console)
     _show_order(preview, console)

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from specbench.cli.errors import CliError
-from specbench.config.grid import Arm, expand_arms
-from specbench.config.plan import Plan, make_plan
+from specbench.config.grid import Arm
+from specbench.config.plan import Plan
 from specbench.config.source import LoadedConfig
-from specbench.engines.base import Engine, EngineMissing, Problem, context_kept, memory
+from specbench.engines.base import Engine, EngineMissing, Problem
 from specbench.engines.checks import sweep_problems
 from specbench.engines.registry import UnknownEngine, make_engine
 from specbench.observe.production import ProductionError
 from specbench.sweep.arrivals import arrival_problems
+from specbench.sweep.prepare import lay_out
 from specbench.sweep.traffic import production_traffic
-from specbench.workloads.build import build_workload
 from specbench.workloads.loading import SourceAccount
 from specbench.workloads.request import CellMix
 from specbench.workloads.requests_file import WorkloadError
@@ -85,10 +85,7 @@ def make_preview(loaded: LoadedConfig) -> Preview:
     except UnknownEngine as error:
         raise CliError(f"{loaded.where('engine.kind')}: {error}") from None
     try:
-        kept = max(context_kept(engines[a.engine], a) for a in expand_arms(config))
-        workload = build_workload(config, loaded.base_dir, kept)
-        learners = {a.id for a in expand_arms(config) if memory(engines[a.engine], a) == "always"}
-        plan = make_plan(config, workload.trace, learners)
+        workload, plan = lay_out(config, loaded.base_dir, engines)
     except WorkloadError as error:
         raise CliError(_placed(loaded, error)) from None
     shown, missing = [], []

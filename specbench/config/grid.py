@@ -44,8 +44,13 @@ class Arm:
 
     @property
     def is_baseline(self) -> bool:
-        """Whether this arm serves without speculation: the baseline, or the matched one."""
-        return self.method is None
+        """Whether the arms of its engine are compared with this one."""
+        return not self.speculates and not self.matched
+
+    @property
+    def speculates(self) -> bool:
+        """Whether it drafts; neither the baseline nor the matched one does."""
+        return self.method is not None
 
 
 MAX_OPEN_CONCURRENCY: Final = 256

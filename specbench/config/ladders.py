@@ -1,28 +1,22 @@
 """Arms that differ in K alone, and how few of them have to run to find the best K.
 
 Throughput over K rises and falls once (marginal gains shrink with K while the cost of a step grows), and it
-does so smoothly. A parabola through a few values of K therefore finds the best one better than the highest of
-many noisy ones: on 2,000 random machines with eight values of K and launches that differ by 2 %, four launches
-and a curve end 0.2 % below the best K on average, two rounds of all eight (sixteen launches) 0.3 %
-(`benchmarks/decision/ladders.py`).
+does so smoothly. A curve through a few values of K (`verdict.k_curve`) therefore finds the best one better than
+the highest of many noisy ones: on 2,000 random machines with eight values of K and launches that differ by 2 %,
+four launches and a curve end 0.2 % below the best K on average, two rounds of all eight (sixteen launches)
+0.3 % (`benchmarks/decision/ladders.py`).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
-
-import numpy as np
 
 from specbench.config.grid import Arm
 
 RUNGS: Final = 4
 """Values of K that are explored. Ladders with fewer values are no ladders: all their arms run."""
-
-LEAST_POINTS: Final = 3
-"""Measured values of K that a curve needs."""
 
 Ladder = Mapping[str, int]
 """Arm to its K."""
@@ -64,22 +58,3 @@ def explored(
     climbed = {a for ladder in among for a in ladder}
     chosen = {a for ladder in among for a in rungs(ladder, without)}
     return [a for a in arms if a not in without and (a not in climbed or a in chosen)]
-
-
-def curve(ladder: Ladder, measured: Mapping[str, float]) -> dict[str, float]:
-    """Log ratio of the arms of a ladder by the parabola in log(1 + K) through the measured ones.
-
-    Args:
-        measured: arm to log ratio; others than the ladder's are ignored.
-
-    Returns:
-        Of every arm between the lowest and the highest measured K: nothing is extrapolated. Empty when
-        fewer than three values of K were measured.
-    """
-    points = {a: measured[a] for a in ladder if a in measured}
-    if len(points) < LEAST_POINTS:
-        return {}
-    x = np.array([math.log1p(ladder[a]) for a in points])
-    fit = np.polynomial.Polynomial.fit(x, np.array(list(points.values())), 2)
-    low, high = min(ladder[a] for a in points), max(ladder[a] for a in points)
-    return {a: float(fit(math.log1p(k))) for a, k in ladder.items() if low <= k <= high}

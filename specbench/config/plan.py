@@ -160,15 +160,15 @@ def make_plan(config: Config, trace: TraceExtent | None = None, learners: Collec
     exploring = list(arms)
     count = measure.rounds
     if measure.strategy == "adaptive":
-        speculative = [a.id for a in arms if not a.is_baseline]
+        speculative = [a.id for a in arms if a.speculates]
         explore = explore_rounds(arms)
         first = explored(speculative, ladders(arms)) if explore else speculative
-        exploring = [a for a in arms if a.is_baseline or a.id in first]
+        exploring = [a for a in arms if not a.speculates or a.id in first]
         count = explore or measure.looks[0]
         explore_s = sum(arm_s[a.id] for a in exploring) * explore
         # The baseline and the arm that will be confirmed: which one is not known yet.
         costs = [arm_s[a] for a in speculative] or [0.0]
-        base_s = sum(arm_s[a.id] for a in arms if a.is_baseline)
+        base_s = sum(arm_s[a.id] for a in arms if not a.speculates)
         adaptive = AdaptivePlan(
             explore_rounds=explore,
             explored=tuple(first),
@@ -200,7 +200,7 @@ def make_plan(config: Config, trace: TraceExtent | None = None, learners: Collec
 
 def explore_rounds(arms: Sequence[Arm]) -> int:
     """Exploring rounds of an adaptive sweep: none for one speculative arm, one for one ladder, else two."""
-    speculative = sum(not a.is_baseline for a in arms)
+    speculative = sum(a.speculates for a in arms)
     if speculative < 2:
         return 0
     return 1 if any(len(ladder) == speculative for ladder in ladders(arms)) else EXPLORE_ROUNDS

@@ -25,7 +25,7 @@ class KnowsBugs(Protocol):
 
 def wrong_output(engine: Engine, arm: Arm, temperature: float) -> str:
     """Why an arm's text is known to be wrong at a sampling temperature; empty when it is not known to be."""
-    if arm.is_baseline or not isinstance(engine, KnowsBugs):
+    if not arm.speculates or not isinstance(engine, KnowsBugs):
         return ""
     return engine.wrong_output(arm, temperature)
 

@@ -73,7 +73,7 @@ def sglang_problems(
 ) -> list[Problem]:
     """Everything wrong with an arm; problems of the shared sections are reported with the baseline."""
     model = read_checkpoint(target.model)
-    if arm.is_baseline:
+    if not arm.speculates:
         return [*_flag_problems(engine.args, "engine.args", known), *_engine_problems(engine, model)]
     entry = arm.entry if index is None else index
     where = f"arms[{entry}]" if entry is not None else f"arm {arm.id}"

@@ -53,7 +53,7 @@ def speculation_words(arm: Arm, known: Capabilities) -> tuple[str, ...]:
 
     A method that SGLang does not have is passed on as it stands, for `problems` to refuse.
     """
-    if arm.is_baseline:
+    if not arm.speculates:
         return ()
     method = known.method(arm.method)
     args: dict[str, ArgValue] = {

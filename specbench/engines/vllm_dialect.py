@@ -65,7 +65,7 @@ def speculative_config(arm: Arm) -> Json:
 
     Settings keep their own names (dashes become underscores); null settings are left out.
     """
-    if arm.is_baseline:
+    if not arm.speculates:
         return {}
     config: Json = {"method": arm.method}
     if arm.draft is not None:

@@ -25,7 +25,7 @@ def takes_json(known: Capabilities) -> bool:
 
 def speculation_words(arm: Arm, known: Capabilities) -> tuple[str, ...]:
     """The words that turn speculation on in this version; none for the baseline."""
-    if arm.is_baseline:
+    if not arm.speculates:
         return ()
     if not takes_json(known):
         return tuple(render_args(_legacy_args(arm, known)))
@@ -38,7 +38,7 @@ def speculation_words(arm: Arm, known: Capabilities) -> tuple[str, ...]:
 
 def observation_words(arm: Arm, known: Capabilities) -> tuple[str, ...]:
     """Words that make a speculating server tell more; one without speculation would not start with them."""
-    if arm.is_baseline or known.flag(PER_REQUEST_METRICS) is None:
+    if not arm.speculates or known.flag(PER_REQUEST_METRICS) is None:
         return ()
     return (f"--{PER_REQUEST_METRICS}", "summary")
 

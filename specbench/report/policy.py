@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Literal
 
 from specbench.config.grid import Arm
 from specbench.engines.schedule import schedule_problem, schedule_settings, speculation_of
+from specbench.engines.vllm_setting_problems import SCHEDULE
 from specbench.report import model as m
 from specbench.report import policy_model as p
-from specbench.verdict.deploy import SCHEDULE_KEY, enable_ranges, suggestions
+from specbench.verdict.deploy import enable_ranges, suggestions
 from specbench.verdict.open_check import checked, guarded
 from specbench.verdict.policy import crossovers, schedules
 from specbench.verdict.words import ratio_text
@@ -20,14 +21,6 @@ if TYPE_CHECKING:
     from specbench.verdict.rule import Verdict
 
 CONFIRM = "A suggestion, not yet measured as an arm of its own: `specbench sweep CONFIG --confirm-policy` measures it."
-
-
-def engine_of(manifest: Manifest, name: str) -> tuple[str, str]:
-    """Kind and version of the engine that arms call by a name; empty is the main one."""
-    if not name:
-        return manifest.engine_kind, manifest.engine_version
-    kind, _, version = manifest.other_engines[name].partition(" ")
-    return kind, version
 
 
 def policy(run: RunAnalysis, verdict: Verdict) -> p.Policy:
@@ -45,7 +38,7 @@ def _enable(run: RunAnalysis, x: EnableRange) -> p.EnableRange:
     arm = next(a for a in run.manifest.arms if a.id == x.arm)
     return p.EnableRange(
         arm=x.arm,
-        engine=" ".join(engine_of(run.manifest, arm.engine)),
+        engine=" ".join(run.manifest.engine_of(arm)),
         first=x.first,
         last=x.last,
         beyond=x.beyond,
@@ -61,7 +54,7 @@ def _flags(run: RunAnalysis, arm: str) -> tuple[str, ...]:
 
 
 def _suggested(run: RunAnalysis, x: Suggestion) -> p.KSchedule:
-    kind, version = engine_of(run.manifest, x.arm.engine)
+    kind, version = run.manifest.engine_of(x.arm)
     rows = [(s.first, s.last, s.k) for s in x.ranges]
     why = schedule_problem(kind, version, x.arm.method)
     if why is None:
@@ -94,7 +87,7 @@ def _measured(run: RunAnalysis, verdict: Verdict) -> list[p.KSchedule]:
 
 
 def _rows(arm: ArmRecord) -> list[tuple[int, int, int]]:
-    rows = arm.settings.get(SCHEDULE_KEY)
+    rows = arm.settings.get(SCHEDULE)
     if not isinstance(rows, list) or not all(isinstance(x, list | tuple) and len(x) == 3 for x in rows):
         return []
     return [(int(a), int(b), int(k)) for a, b, k in rows]
@@ -116,7 +109,7 @@ def _as_measured(run: RunAnalysis, verdict: Verdict, arm: ArmRecord) -> p.KSched
         arm=arm.id,
         method=arm.method or "",
         draft=arm.draft,
-        engine=" ".join(engine_of(run.manifest, arm.engine)),
+        engine=" ".join(run.manifest.engine_of(arm)),
         steps=tuple(p.KStep(first=a, last=b, k=k) for a, b, k in _rows(arm)),
         status=status,
         flags=_flags(run, arm.id),

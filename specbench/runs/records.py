@@ -39,6 +39,8 @@ class ArmRecord(msgspec.Struct, frozen=True, kw_only=True):
     """How long its drafter keeps what it saw: with ``always``, each of its cells has a launch of its own."""
     lossy: str = ""
     """Why its output is not the target's by configuration, as the engine's adapter knows it."""
+    wrong_output: str = ""
+    """The bug of this engine version that makes its output wrong with this workload, where one is known."""
     matched: bool = False
     """Whether this is a matched baseline: without speculation, with its side effects; compared, never judged."""
 
@@ -46,6 +48,12 @@ class ArmRecord(msgspec.Struct, frozen=True, kw_only=True):
     def baseline(self) -> str:
         """Id of the baseline that it is compared with: the one on the same engine."""
         return f"baseline@{self.engine}" if self.engine else "baseline"
+
+    @property
+    def family(self) -> str:
+        """Equal for arms that differ in K alone."""
+        rest = (self.method, self.draft, self.settings, self.args, self.engine)
+        return msgspec.json.encode(rest, order="deterministic").decode()
 
 
 class LoadRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,6 +159,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     open_check: OpenCheckRecord | None = None
     confirms: ConfirmsRecord | None = None
     """The suggestion of an earlier run that this one measures."""
+
+    def engine_of(self, arm: ArmRecord) -> tuple[str, str]:
+        """Kind and version of the engine that an arm runs on."""
+        if not arm.engine:
+            return self.engine_kind, self.engine_version
+        kind, _, version = self.other_engines[arm.engine].partition(" ")
+        return kind, version
 
 
 class FailureRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -63,7 +63,7 @@ class Adaptive:
         explored = sum(1 for s in self.stages.values() if s == "explore")
         confirmed = len(self.stages) - explored
         explore = 0 if confirmed else max(0, rule.explore_rounds - explored)
-        baselines = sum(a.is_baseline for a in plan.arms)
+        baselines = sum(not a.speculates for a in plan.arms)
         confirm = max(0, rule.least_confirming - confirmed)
         return explore * (baselines + len(rule.explored)) + (baselines + 1) * confirm
 
@@ -71,7 +71,7 @@ class Adaptive:
         plan = self.prepared.plan
         seed = self.prepared.loaded.config.measure.order_seed
         engines = {a.engine for a in plan.arms if a.id in arms}
-        used = [a for a in plan.arms if a.id in arms or (a.is_baseline and a.engine in engines)]
+        used = [a for a in plan.arms if a.id in arms or (not a.speculates and a.engine in engines)]
         round_ = further_round(plan, number, self.launches + 1, used, seed)
         self.stage = self.stages[number] = stage
         self.launches += len(round_.launches)

@@ -247,7 +247,7 @@ class Conductor:
         self._fail_cells(launch, cells, name, failure)
         if failure.kind in PERMANENT:
             self.given_up[launch.arm.id] = failure
-            if launch.arm.is_baseline and not launch.arm.matched and not launch.arm.engine:
+            if launch.arm.is_baseline and not launch.arm.engine:
                 raise SweepStopped(f"the baseline cannot run, so nothing can be judged: {failure.summary}")
 
     def _free_launch_name(self, name: str) -> str:
@@ -290,7 +290,7 @@ class Conductor:
 
     async def _score_parity(self, number: int = 1) -> None:
         """A launch of each baseline for A' and the scores, of each draft for its own, then the tests."""
-        for baseline in [a for a in self.prepared.plan.arms if a.is_baseline and not a.matched]:
+        for baseline in [a for a in self.prepared.plan.arms if a.is_baseline]:
             if self.parity.unfinished(baseline):
                 await self._parity_launch(baseline, number, number, partial(self._second_baseline, baseline))
         for arm, names in self.parity.drafts_wanted():

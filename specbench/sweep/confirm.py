@@ -63,13 +63,12 @@ def confirming(loaded: LoadedConfig, run: RunDir) -> Confirming:
     # The one that gains most at the lowest load, should there be several drafts.
     chosen = max(found, key=lambda s: analysis.mix[s.arm.id].value or 0.0)
     arm = _arm_of(loaded, chosen.arm, run)
-    kind = loaded.config.engine_named(arm.engine).kind
-    version = _version(manifest, arm.engine)
+    kind, version = manifest.engine_of(chosen.arm)
     if (problem := schedule_problem(kind, version, arm.method)) is not None:
         raise RefusedError(f"{run.path} suggests K by load ({_words(chosen)}), but {problem}")
     rows = [(x.first, x.last, x.k) for x in chosen.ranges]
     config = _config(loaded.config, arm, rows, chosen.edges, manifest)
-    made = next(a for a in expand_arms(config) if not a.is_baseline)
+    made = next(a for a in expand_arms(config) if a.speculates)
     note = (
         f"\n# --confirm-policy of {run.id}: arms, loads.closed and verdict.traffic of this run are its own.\n"
     )
@@ -105,10 +104,6 @@ def _arm_of(loaded: LoadedConfig, record: ArmRecord, run: RunDir) -> Arm:
     raise RefusedError(
         f"{loaded.path} has no arm {record.id} like that of {run.path}: name the config that the run was made with"
     )
-
-
-def _version(manifest: Manifest, engine: str) -> str:
-    return manifest.other_engines[engine].partition(" ")[2] if engine else manifest.engine_version
 
 
 def _config(

@@ -78,7 +78,7 @@ class ParityCheck:
     """One parity check over one run directory.
 
     Attributes:
-        arms: of the plan, baselines included.
+        arms: those that are checked and their baselines.
         failures: arm id to why its outputs could not be collected.
     """
 
@@ -102,7 +102,7 @@ class ParityCheck:
     def wants(self, arm: Arm) -> bool:
         """Whether outputs of an arm are still missing."""
         have = {*self.run.parity_outputs(scored=True), *self.run.parity_outputs(scored=False)}
-        return self.tier is not None and not arm.matched and not have.issuperset(self._names(arm))
+        return self.tier is not None and arm in self.arms and not have.issuperset(self._names(arm))
 
     def unfinished(self, baseline: Arm) -> bool:
         """Whether outputs wait for a baseline's scores, or its own second ones (A') are missing."""

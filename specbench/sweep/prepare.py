@@ -31,7 +31,7 @@ from specbench.sweep.traffic import production_traffic
 from specbench.workloads.build import build_workload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from specbench.config.grid import Load
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from specbench.engines.base import Engine, Problem
     from specbench.runs.checks import ConfirmsRecord, ProductionRecord
     from specbench.runs.rundir import RunDir
+    from specbench.workloads.build import BuiltWorkload
     from specbench.workloads.loading import SourceAccount
     from specbench.workloads.request import CellMix
 
@@ -126,17 +127,30 @@ def prepare(loaded: LoadedConfig) -> Prepared:
         key = "verdict.traffic_from"
         raise RefusedError(f"{loaded.where(key)}: {key}: {error}") from None
     versions = {name: engine.version() for name, engine in engines.items()}
-    kept = max(context_kept(engines[a.engine], a) for a in arms)
-    workload = build_workload(config, loaded.base_dir, kept)
-    _refuse(loaded, arrival_problems(expand_loads(config), workload.mixes))
-    learners = {a.id for a in arms if memory(engines[a.engine], a) == "always"}
-    plan = make_plan(config, workload.trace, learners)
+    workload, plan = lay_out(config, loaded.base_dir, engines)
+    _refuse(loaded, arrival_problems(plan.loads, workload.mixes))
     mixes = workload.mixes
     digests = {k: m.digest for k, m in {**mixes, **workload.check}.items()}
     content = meaning(config, versions[""], digests, loaded.variables, versions)
     return Prepared(
         loaded, engines, versions, plan, mixes, content, unique, workload.account, workload.check, production
     )
+
+
+def lay_out(config: Config, base_dir: Path, engines: Mapping[str, Engine]) -> tuple[BuiltWorkload, Plan]:
+    """What is sent and in which order, with what the engines' methods ask of both.
+
+    Args:
+        base_dir: where relative paths start.
+        engines: by the name that arms use.
+
+    Raises:
+        GridError, WorkloadError: the config cannot be carried out.
+    """
+    arms = expand_arms(config)
+    workload = build_workload(config, base_dir, max(context_kept(engines[a.engine], a) for a in arms))
+    learners = {a.id for a in arms if memory(engines[a.engine], a) == "always"}
+    return workload, make_plan(config, workload.trace, learners)
 
 
 def _refuse(loaded: LoadedConfig, problems: Iterable[Problem]) -> None:
@@ -183,8 +197,10 @@ def manifest(prepared: Prepared, run: RunDir) -> r.Manifest:
                 args=dict(a.args),
                 engine=a.engine,
                 memory=memory(prepared.engines[a.engine], a),
-                lossy=lossy(prepared.engines[a.engine], a)
-                or wrong_output(prepared.engines[a.engine], a, config.workload.sampling.temperature),
+                lossy=lossy(prepared.engines[a.engine], a),
+                wrong_output=wrong_output(
+                    prepared.engines[a.engine], a, config.workload.sampling.temperature
+                ),
                 matched=a.matched,
             )
             for a in plan.arms

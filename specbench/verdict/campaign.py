@@ -24,8 +24,9 @@ from typing import Final, Literal
 
 from specbench.analysis.compare import mix_rounds
 from specbench.analysis.sequential import Step, VariancePrior, step
-from specbench.config.ladders import Ladder, curve, explored
+from specbench.config.ladders import Ladder, explored
 from specbench.verdict.guards import GuardState, guard_state
+from specbench.verdict.k_curve import curve
 
 FAR_BEHIND: Final = 0.20
 """Log units behind the best arm at which an arm is out after one round: more than four times the spread of the

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from specbench.engines.vllm_setting_problems import SCHEDULE
 from specbench.verdict.policy import Crossover, KRange, crossovers, schedules
 
 if TYPE_CHECKING:
     from specbench.analysis.run import RunAnalysis
     from specbench.runs.records import ArmRecord
     from specbench.verdict.rule import Verdict
-
-SCHEDULE_KEY: Final = "num_speculative_tokens_per_batch_size"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +73,11 @@ def suggestions(run: RunAnalysis, verdict: Verdict) -> tuple[Suggestion, ...]:
         if not used & out:
             found.append(Suggestion(arms[schedule.arms[max(x.k for x in schedule.ranges)]], schedule.ranges))
     choice = verdict.choice
-    if choice is None or any(_same_but_k(s.arm, arms[choice.arm]) for s in found):
+    if choice is None or any(s.arm.family == arms[choice.arm].family for s in found):
         return tuple(found)
     arm = arms[choice.arm]
     own = next((x for x in enable_ranges(run, verdict) if x.arm == arm.id), None)
-    if own is None or own.beyond is None or arm.k is None or SCHEDULE_KEY in arm.settings:
+    if own is None or own.beyond is None or arm.k is None or SCHEDULE in arm.settings:
         return tuple(found)
     highest = max(x.concurrency for x in run.manifest.loads if x.kind == "closed")
     return (*found, Suggestion(arm, (KRange(1, own.last, arm.k), KRange(own.last + 1, highest, 0))))
-
-
-def _same_but_k(a: ArmRecord, b: ArmRecord) -> bool:
-    return (a.method, a.draft, a.settings, a.args, a.engine) == (
-        b.method,
-        b.draft,
-        b.settings,
-        b.args,
-        b.engine,
-    )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from specbench.analysis.compare import PairedRatio
     from specbench.analysis.run import RunAnalysis
+    from specbench.runs.records import ArmRecord
 
 SAME: Final = 0.01
 """A K whose speed-up is within this (log units) of the best one is kept: switching is not free."""
@@ -106,16 +107,17 @@ def schedules(run: RunAnalysis) -> tuple[Schedule, ...]:
     """
     if run.manifest.rule.strategy == "adaptive":
         return ()  # the Ks were not measured alike
-    families: dict[tuple[str, str | None, str], dict[int, str]] = {}
+    families: dict[str, dict[int, ArmRecord]] = {}
     for arm in run.manifest.arms:
         if arm.method is not None and arm.k is not None:
-            rest = repr((sorted(arm.settings.items()), sorted(arm.args.items()), arm.baseline))
-            families.setdefault((arm.method, arm.draft, rest), {})[arm.k] = arm.id
+            families.setdefault(arm.family, {})[arm.k] = arm
     found = []
-    for (method, draft, _), arms in families.items():
+    for members in families.values():
+        arms = {k: arm.id for k, arm in members.items()}
+        some = next(iter(members.values()))
         ranges = _ranges({k: dict(_closed(run, arm)) for k, arm in arms.items()})
         if len(arms) > 1 and len({x.k for x in ranges}) > 1:
-            found.append(Schedule(method, draft, ranges, arms))
+            found.append(Schedule(some.method or "", some.draft, ranges, arms))
     return tuple(found)
 
 

@@ -175,6 +175,9 @@ def _blocked(run: RunAnalysis) -> dict[str, str]:
             text = f"{d.setting}: baseline {d.baseline!r}, this arm {d.value!r} ({d.why})"
             for name in [a.id for a in run.manifest.arms if d.arm in (a.id, a.baseline)]:
                 reasons.setdefault(name, f"the arms differ in more than speculation: {text}")
+    for arm in run.manifest.arms:
+        if arm.wrong_output:
+            reasons.setdefault(arm.id, f"not judged: its output is known to be wrong: {arm.wrong_output}")
     found = run.manifest.calibration
     if found is not None and not found.passed:
         for arm in run.manifest.arms:

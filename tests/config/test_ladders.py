@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from specbench.config.grid import expand_arms
-from specbench.config.ladders import curve, explored, ladders, rungs
+from specbench.config.ladders import explored, ladders, rungs
 from specbench.config.model import Config
 
 
@@ -54,11 +51,3 @@ def test_rungs_are_few_and_hold_both_ends(ks: set[int]) -> None:
 def test_arms_on_no_ladder_all_run() -> None:
     ladder = {f"k{k}": k for k in range(1, 9)}
     assert explored(["ngram", *ladder], [ladder]) == ["ngram", "k1", "k3", "k6", "k8"]
-
-
-def test_the_curve_is_a_parabola_and_does_not_leave_what_was_measured() -> None:
-    ladder = {f"k{k}": k for k in range(1, 11)}
-    true = {a: 0.1 + 0.5 * math.log1p(k) - 0.2 * math.log1p(k) ** 2 for a, k in ladder.items()}
-    found = curve(ladder, {a: true[a] for a in ("k2", "k5", "k8")} | {"other": 9.0})
-    assert found == pytest.approx({a: x for a, x in true.items() if 2 <= ladder[a] <= 8})
-    assert curve(ladder, {a: true[a] for a in ("k2", "k5")}) == {}

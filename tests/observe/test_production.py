@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -104,3 +105,9 @@ def test_a_missing_file_and_another_encoding(tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b"# x\n# \xff\n")
     with pytest.raises(ProductionError, match=r"latin:2: not UTF-8"):
         read_running(tmp_path / "latin")
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ProductionError, match=r"pipe: is not a regular file"):
+        read_running(tmp_path / "pipe")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
@@ -29,6 +30,19 @@ def test_flags_are_one_line_however_narrow() -> None:
         line.startswith("--speculative-config '{") and line.endswith("}'")
         for line in terminal(samples.go(), 40).splitlines()
     )
+
+
+def test_a_name_with_its_engine_stays_on_one_line() -> None:
+    result = samples.go()
+    old, new = result.arms[-1].arm, "ngram-k4@sglang"
+    rename = msgspec.structs.replace
+    renamed = rename(
+        result, results=tuple(rename(x, arm=new) if x.arm == old else x for x in result.results),
+        arms=tuple(rename(x, arm=new) if x.arm == old else x for x in result.arms),
+    )  # fmt: skip
+    table = [line for line in terminal(renamed, 80).splitlines() if line.startswith(new)]
+    assert len(table) >= len(result.loads)
+    assert all("." in line.removeprefix(new) for line in table)  # its figures stand beside it
 
 
 def test_markup_and_escapes_in_names_are_text() -> None:

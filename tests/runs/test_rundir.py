@@ -122,3 +122,14 @@ def test_a_hostile_journal_is_read_as_far_as_it_goes(run: RunDir) -> None:
     run.journal.path.mkdir()
     with pytest.raises(RunFileError, match="not a regular file"):
         run.journal.read()
+
+
+def test_a_run_that_cannot_be_written_says_so(run: RunDir) -> None:
+    (run.path / ".lock").mkdir()
+    with pytest.raises(RunFileError, match=r"cannot write .*\.lock.*permissions"), run.lock():
+        pass
+    cell = next(p.name for p in (run.path / "cells").iterdir())
+    (run.path / "interrupted").write_text("in the way")
+    with pytest.raises(RunFileError, match=r"cannot write .*interrupted.*--resume"):
+        run.set_aside(cell)
+    assert run.cell_path(cell).is_dir()

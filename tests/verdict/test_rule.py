@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from specbench.analysis.run import analyse
 from specbench.report.build import build
+from specbench.runs.files import write_json
+from specbench.runs.rundir import RunDir
 from specbench.verdict.exit_codes import ExitCode
 from specbench.verdict.rule import Verdict, judge
 from tests.synthetic import Pace, SyntheticRun
@@ -111,6 +114,48 @@ def test_client_bound_cells_give_exit_30(tmp_path: Path) -> None:
     # Three rounds at two loads are one reason for each arm, not six.
     assert all(r.count("client-bound") <= 1 for r in v.reasons)
     assert any("rounds 1, 2, 3: client-bound" in r for r in v.reasons), v.reasons
+    (folder,) = tmp_path.iterdir()
+    told = {n.action for n in build(RunDir.open(folder)).warnings if n.code == "invalid_cell"}
+    assert all("Stop other work" in action for action in told)
+    assert told
+
+
+def test_an_arm_whose_output_is_known_to_be_wrong_is_not_judged(tmp_path: Path) -> None:
+    v = verdict(
+        tmp_path, SyntheticRun(arm_facts={"wrong_output": "its dice are loaded"}), paces({1: 1.3, 4: 1.2})
+    )
+    assert (v.decision, v.choice) == ("INVALID", None)
+    assert any("its dice are loaded" in reason for reason in v.reasons)
+
+
+def test_an_arm_that_is_lossy_on_purpose_is_judged_and_told(tmp_path: Path) -> None:
+    run = SyntheticRun(arm_facts={"lossy": "it accepts more"}).write(tmp_path, paces({1: 1.3, 4: 1.2}))
+    result = build(run)
+    assert result.verdict == "GO"
+    (note,) = [n for n in result.warnings if n.code == "lossy"]
+    assert "ngram-k4 does not write the target's text: it accepts more" in note.message
+
+
+@pytest.mark.parametrize(
+    ("memory", "reset", "said"),
+    [
+        ("none", True, None),
+        ("always", None, "each of its cells had a launch of its own"),
+        ("until_reset", True, "it was made to forget before every cell"),
+        ("until_reset", False, "would not reset its cache"),
+    ],
+)
+def test_what_was_done_about_a_drafter_that_remembers_is_told(
+    tmp_path: Path, memory: str, reset: bool | None, said: str | None
+) -> None:
+    run = SyntheticRun(arm_facts={"memory": memory}).write(tmp_path, paces({1: 1.3, 4: 1.2}))
+    for record in run.cells():
+        write_json(
+            run.cell_path(record.id) / "cell.json", msgspec.structs.replace(record, prefix_cache_reset=reset)
+        )
+    told = [n for n in build(run).warnings if n.code == "learning_drafter"]
+    assert [said is not None and said in n.message for n in told] == ([True] if said else [])
+    assert all(bool(n.action) == (reset is False) for n in told)
 
 
 def test_failed_requests_invalidate_a_cell(tmp_path: Path) -> None:

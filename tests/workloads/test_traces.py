@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from specbench.config.model import Lengths, OpenLoad, TraceLoad, Workload
 from specbench.workloads.arrivals import arrival_times, gamma_times, jitter_s
 from specbench.workloads.context import Context
-from specbench.workloads.lengths import load_lengths, sample_pairs
+from specbench.workloads.lengths import LengthSource, load_lengths, sample_pairs
 from specbench.workloads.requests_file import WorkloadError
 from specbench.workloads.source_request import Shape, Source, SourceRequest
 from specbench.workloads.traces import UnknownTrace, draw, shipped_trace, trace_names
@@ -117,6 +117,15 @@ def test_strata_give_in_proportion() -> None:
         edges = np.quantile([getattr(r, name) for r in rows], [0.2, 0.4, 0.6, 0.8])
         shares = Counter(int(np.searchsorted(edges, getattr(r, name), side="right")) for r in chosen)
         assert all(abs(shares[k] - 50) <= 5 for k in range(5)), shares
+
+
+def test_the_share_that_does_not_fit_is_counted_over_all_draws() -> None:
+    lengths = LengthSource("log", "key", [row(i, 100 + 900 * (i < 3), 10) for i in range(10)])
+    lengths.pairs(4, Context(500), Workload.model_validate({}), "x")
+    assert [x for x in lengths.remarks if x.startswith("lengths: 30% of log do not fit")] == lengths.remarks
+    lengths.rows = lengths.rows[3:]  # a second draw, of which all fit: 3 of 17
+    lengths.pairs(4, Context(500), Workload.model_validate({}), "y")
+    assert [x for x in lengths.remarks if x.startswith("lengths: 18% of log do not fit")] == lengths.remarks
 
 
 def test_rows_that_cannot_fit_are_left_out_of_the_draw_and_told() -> None:

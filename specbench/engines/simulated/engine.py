@@ -75,7 +75,7 @@ class SimulatedEngine:
 
     def problems(self, arm: Arm, index: int | None) -> list[Problem]:
         """What the server would refuse at start."""
-        if arm.is_baseline:
+        if not arm.speculates:
             return []
         where = f"arms[{index}]" if index is not None else f"arm {arm.id}"
         if arm.method not in KNOWN_METHODS:
