@@ -98,6 +98,19 @@ def counters(records: list[RequestRecord], pace: Pace, *, drafted: bool) -> r.Ce
     )
 
 
+def paces_of(
+    gains: dict[str, dict[int, float]], base_s: float, spread: float
+) -> dict[tuple[str, int, int], Pace | str | None]:
+    """Three rounds: the baseline at ``base_s`` a token, each arm faster by its gain at each load, a little spread."""
+    pace: dict[tuple[str, int, int], Pace | str | None] = {}
+    for n in (1, 2, 3):
+        for arm, at in gains.items():
+            for c, gain in at.items():
+                pace["baseline", c, n] = Pace(base_s)
+                pace[arm, c, n] = Pace(base_s / (gain * (1 + spread * (n - 2))))
+    return pace
+
+
 @dataclass
 class SyntheticRun:
     """Builds a run; ``pace`` maps (arm, concurrency, round) to a `Pace`, a failure text, or None."""

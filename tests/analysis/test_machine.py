@@ -228,6 +228,7 @@ def test_tokens_per_joule_are_compared_within_rounds(tmp_path: Path) -> None:
     assert cell.times is not None
     assert reference.tokens_per_joule == pytest.approx((cell.times.output_tokens_per_s or 0) / 400)
     assert own.energy_source == COUNTER
+    assert own.memory_peak_bytes == 100
     assert reference.tokens_per_joule_ratio.why_null == "this is the baseline"
 
 

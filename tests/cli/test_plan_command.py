@@ -152,3 +152,21 @@ def test_errors(old: str, new: str, message: str, tmp_path: Path) -> None:
 def test_many_errors_come_together(tmp_path: Path) -> None:
     result = run(tmp_path, CONFIG.replace("rounds: 2", "rounds: 0").replace("[1, 4]", "[0]"))
     assert str(result.exception).startswith("the config has 2 problems\n  ")
+
+
+@pytest.mark.parametrize(
+    ("k", "said"),
+    [
+        ("[3]", "adaptive: 3 to 16 rounds of that arm"),
+        ("[1, 3]", "adaptive: 2 rounds of all 2 speculative arms to pick the best, then 3 to 16 rounds"),
+        ("[1, 2, 3, 4, 5, 6]", "adaptive: 1 round of 4 of the 6 speculative arms and a curve over K to pick"),
+    ],
+)
+def test_an_adaptive_plan_says_how_the_arm_is_picked(tmp_path: Path, k: str, said: str) -> None:
+    text = (
+        "name: demo\ntarget: org/model\nengine: {kind: simulated}\nloads: {closed: [1]}\n"
+        f"arms: [{{method: draft_model, draft: d, name: draft, k: {k}}}]\nmeasure: {{strategy: adaptive}}\n"
+    )
+    result = run(tmp_path, text)
+    assert result.exit_code == 0, result.output
+    assert said in result.stdout.replace("\n", " ")

@@ -16,7 +16,7 @@ from specbench.runs.rundir import RunDir
 from specbench.sweep.confirm import confirming
 from specbench.sweep.prepare import RefusedError
 from tests.sweep.conftest import Bench
-from tests.synthetic import Pace, SyntheticRun
+from tests.synthetic import SyntheticRun, paces_of
 
 BASE = 0.010
 KEY = "num_speculative_tokens_per_batch_size"
@@ -33,13 +33,7 @@ def suggesting(
 ) -> RunDir:
     """A finished run of arms draft-k1, draft-k3 with these speed-ups, named as `Bench`'s."""
     loads = tuple(next(iter(gains.values())))
-    pace: dict[tuple[str, int, int], Pace | str | None] = {}
-    for n in (1, 2, 3):
-        for c in loads:
-            pace["baseline", c, n] = Pace(BASE)
-            for arm, at in gains.items():
-                pace[arm, c, n] = Pace(BASE / (at[c] * (1 + 0.004 * (n - 2))))
-    run = SyntheticRun(loads=loads, arms=tuple(gains)).write(folder, pace)
+    run = SyntheticRun(loads=loads, arms=tuple(gains)).write(folder, paces_of(gains, BASE, 0.004))
     manifest = run.manifest()
     arms = tuple(
         a

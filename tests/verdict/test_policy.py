@@ -12,7 +12,7 @@ from specbench.runs import records as r
 from specbench.runs.files import write_json
 from specbench.runs.rundir import RunDir
 from specbench.verdict.policy import KRange, crossing, crossovers, schedules
-from tests.synthetic import Pace, SyntheticRun
+from tests.synthetic import SyntheticRun, paces_of
 
 BASE = 0.010
 
@@ -27,13 +27,7 @@ def test_crossing_is_a_straight_line_in_logarithms() -> None:
 def run_of(tmp_path: Path, gains: dict[str, dict[int, float]], spread: float = 0.004) -> RunDir:
     """Arms with K as the number in their name, at each load's speed-up."""
     loads = tuple(next(iter(gains.values())))
-    pace: dict[tuple[str, int, int], Pace | str | None] = {}
-    for n in (1, 2, 3):
-        for c in loads:
-            pace["baseline", c, n] = Pace(BASE)
-            for arm, at in gains.items():
-                pace[arm, c, n] = Pace(BASE / (at[c] * (1 + spread * (n - 2))))
-    run = SyntheticRun(loads=loads, arms=tuple(gains)).write(tmp_path, pace)
+    run = SyntheticRun(loads=loads, arms=tuple(gains)).write(tmp_path, paces_of(gains, BASE, spread))
     manifest = run.manifest()
     arms = tuple(
         a if a.method is None else r.ArmRecord(id=a.id, method="eagle3", draft="d", k=int(a.id[1:]))
