@@ -472,8 +472,8 @@ Margin = Annotated[float, Field(gt=0, le=10)]
 
 
 class Margins(Strict):
-    """How much worse than the baseline an arm may be and still be recommended; 0.15 is 15 %. Adaptive sweeps and
-    ``measure.open_check`` only."""
+    """How much worse than the baseline an arm may be and still be recommended; 0.15 is 15 %. Null for no
+    limit."""
 
     ttft_p95: Margin | None = Field(0.15, description="Time to first token, 95th percentile of each launch")
     tpot_p99: Margin | None = Field(0.10, description="Time per output token, 99th percentile of each launch")
@@ -512,7 +512,7 @@ class VerdictConfig(Strict):
     )
     margins: Margins = Field(
         default_factory=lambda: Margins.model_validate({}),
-        description="Adaptive, and in the open check: worsening of latency that is allowed, null for no limit",
+        description="Worsening of tail latencies, launch by launch, that is allowed; null for no limit",
     )
     load_order: list[Annotated[int, Field(ge=1)] | Text] | None = Field(
         None,

@@ -243,18 +243,20 @@ def _at(analysis: RunAnalysis, verdict: Verdict, x: ArmLoad) -> m.ArmAtLoad:
 
 def _tails(analysis: RunAnalysis, verdict: Verdict, x: ArmLoad) -> tuple[m.TailRatio, ...]:
     found = []
+    manifest = analysis.manifest
+    confidence = 1 - 2 * GUARD_ALPHA if manifest.rule.strategy == "adaptive" else manifest.confidence
     for metric in METRICS:
         own = analysis.tails.get((metric.id, x.arm.id, x.load.id))
         if own is None:
             continue
         ratio = PairedRatio(tuple(own.per_round.values()), own.why_null)
-        margin = analysis.manifest.rule.margins.get(metric.id) if x.stage == "confirm" else None
+        margin = manifest.rule.margins.get(metric.id) if x.stage != "explore" else None
         found.append(
             m.TailRatio(
                 metric=metric.id,
-                ratio=_ratio(ratio, 1 - 2 * GUARD_ALPHA),
+                ratio=_ratio(ratio, confidence),
                 margin=margin,
-                state=verdict.guards.get((metric.id, x.load.id)) if margin is not None else None,
+                state=verdict.guards.get((metric.id, x.arm.id, x.load.id)) if margin is not None else None,
             )
         )
     return tuple(found)

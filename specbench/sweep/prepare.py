@@ -271,10 +271,10 @@ def _open_check(prepared: Prepared) -> OpenCheckRecord | None:
 
 def _rule(config: Config, plan: Plan) -> r.RuleRecord:
     """The part of the rule that says how many launches there are; fixed before the first one."""
-    if plan.adaptive is None:
-        return r.RuleRecord(order_seed=config.measure.order_seed)
-    order = config.verdict.load_order
     margins = config.verdict.margins.model_dump(exclude_none=True)
+    if plan.adaptive is None:
+        return r.RuleRecord(margins=margins, order_seed=config.measure.order_seed)
+    order = config.verdict.load_order
     return r.RuleRecord(
         strategy="adaptive",
         looks=tuple(config.measure.looks),

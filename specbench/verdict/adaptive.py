@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal
 from specbench.analysis.compare import rounds_needed
 from specbench.config.ladders import rungs
 from specbench.verdict.campaign import Campaign, CampaignRule, Seen, State
-from specbench.verdict.guards import interval
+from specbench.verdict.guards import ALPHA
+from specbench.verdict.tail_guards import tail_text
 from specbench.verdict.words import interval_text, ratio_text
 
 if TYPE_CHECKING:
@@ -164,23 +165,17 @@ def _speed(run: RunAnalysis, ratio: PairedRatio, state: State, outcome: Outcome,
 
 def _guards(run: RunAnalysis, state: State, load: str | None) -> tuple[list[str], list[str]]:
     """Guardrails that failed, and those that could not be settled, in words."""
-    failed, undecided = [], []
+    failed: list[str] = []
+    undecided: list[str] = []
     manifest = run.manifest
     for (metric, at), verdict in state.guards.items():
         counts = manifest.traffic.get(at, 0) > 0 if load is None else at == load
         if not counts or verdict == "pass" or state.winner is None:
             continue
-        tail = run.tails[metric, state.winner, at]
-        values = _logs(tail.per_round)
-        bounds = interval(values)
         where = f" at {at}" if load is None else ""
-        change = f"{tail.metric.title}{where} is {_geometric(values):.2f} times the baseline's"
-        shown = f"{change} {interval_text(bounds)}" if bounds else change
-        limit = f"{1 + manifest.rule.margins[metric]:.2f}"
-        if verdict == "fail":
-            failed.append(f"{shown}: more than the allowed {limit}")
-        else:
-            undecided.append(f"{shown}: whether it keeps the allowed {limit} is open")
+        tail, margin = run.tails[metric, state.winner, at], manifest.rule.margins[metric]
+        text = tail_text(tail, margin, verdict, where, ALPHA)
+        (failed if verdict == "fail" else undecided).append(text)
     return failed, undecided
 
 

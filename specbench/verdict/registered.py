@@ -56,13 +56,14 @@ def rule_changes(manifest: Manifest, events: Sequence[dict[str, Any]]) -> list[s
         ("verdict.limits.tpot_p95_ms", limits.get("tpot_p95_ms"), manifest.tpot_p95_limit_ms),
         ("measure.strategy", measure.get("strategy"), rule.strategy),
     ]
-    if rule.strategy == "adaptive":
+    if rule.margins:
         margins = {k: v for k, v in (verdict.get("margins") or {}).items() if v is not None}
+        pairs.append(("verdict.margins", margins, rule.margins))
+    if rule.strategy == "adaptive":
         pairs += [
             ("measure.looks", measure.get("looks"), list(rule.looks)),
             ("measure.max_rounds", measure.get("max_rounds"), rule.max_rounds),
             ("measure.variance_prior", measure.get("variance_prior"), rule.variance_prior),
-            ("verdict.margins", margins, rule.margins),
         ]
     else:
         pairs.append(("measure.rounds", measure.get("rounds"), manifest.rounds))

@@ -31,6 +31,7 @@ from specbench.verdict.confirmed import confirmed
 from specbench.verdict.exit_codes import ExitCode
 from specbench.verdict.grade import Grade, grade
 from specbench.verdict.open_check import checked
+from specbench.verdict.tail_guards import tail_guards, tail_text
 from specbench.verdict.unchanged import changed, unshown
 from specbench.verdict.words import interval_text, ratio_text
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from specbench.runs.records import LoadRecord
     from specbench.verdict.campaign import State
     from specbench.verdict.guards import GuardState
+    from specbench.verdict.tail_guards import Guards
 
 Decision = Literal["GO", "NO-GO", "INCONCLUSIVE", "INVALID"]
 
@@ -81,8 +83,8 @@ class Verdict:
     arms: dict[str, Decided]
     at: dict[tuple[str, str], Decided]
     choice: Choice | None
-    guards: Mapping[tuple[str, str], GuardState] = field(default_factory=dict)
-    """(metric, load) to its state, of the confirmed arm."""
+    guards: Mapping[tuple[str, str, str], GuardState] = field(default_factory=dict)
+    """(metric, arm, load) to the state of a tail latency that has a margin."""
 
 
 def judge(run: RunAnalysis, *, open_check: bool = True) -> Verdict:
@@ -95,6 +97,7 @@ def judge(run: RunAnalysis, *, open_check: bool = True) -> Verdict:
     arms = [a for a in run.manifest.arms if a.method is not None]
     blocked = _blocked(run)
     state = campaign_of(run.manifest).state(seen(run)) if _adaptive(run) else None
+    guards = tail_guards(run)
     at: dict[tuple[str, str], Decided] = {}
     for arm in arms:
         for load in run.manifest.loads:
@@ -102,6 +105,8 @@ def judge(run: RunAnalysis, *, open_check: bool = True) -> Verdict:
                 run, run.at[arm.id, load.id], blocked.get(arm.id), len(arms), state
             )
     decided = {a.id: _arm(run, a.id, at, blocked.get(a.id), len(arms), state) for a in arms}
+    decided = {arm: _if_guarded(run, arm, None, d, guards) for arm, d in decided.items()}
+    at = {(arm, load): _if_guarded(run, arm, load, d, guards) for (arm, load), d in at.items()}
     at = {(arm, load): _if_unchanged(run, arm, d) for (arm, load), d in at.items()}
     decided = {arm: _if_unchanged(run, arm, d) for arm, d in decided.items()}
     at = {(arm, load): _if_confirmed(run, d) for (arm, load), d in at.items()}
@@ -115,8 +120,28 @@ def judge(run: RunAnalysis, *, open_check: bool = True) -> Verdict:
         decision, code, headline, reasons = _overall(run, decided, choice)
     else:
         decision, code, headline, reasons = _overall_adaptive(run, decided, choice, state)
-    guards = {} if state is None else state.guards
+    if state is not None and state.winner is not None:
+        guards = {(metric, state.winner, load): x for (metric, load), x in state.guards.items()}
     return Verdict(decision, code, headline, reasons, letter, why, decided, at, choice, guards)
+
+
+def _if_guarded(run: RunAnalysis, arm: str, load: str | None, speed: Decided, guards: Guards) -> Decided:
+    """A tail latency that is clearly worse is NO-GO, and one that may be is no GO; ``load`` null for the mix."""
+    if speed.decision == "INVALID":
+        return speed
+    rule, alpha = run.manifest.rule, (1 - run.manifest.confidence) / 2
+    found: dict[str, list[str]] = {"fail": [], "open": []}
+    for (metric, own, at), guard in guards.items():
+        counts = run.manifest.traffic.get(at, 0) > 0 if load is None else at == load
+        if own == arm and counts and guard != "pass":
+            where = f" at {at}" if load is None else ""
+            text = tail_text(run.tails[metric, arm, at], rule.margins[metric], guard, where, alpha)
+            found[guard].append(text)
+    if found["fail"]:
+        return Decided("NO-GO", (*found["fail"], *speed.reasons), guardrail=True)
+    if speed.decision == "GO" and found["open"]:
+        return Decided("INCONCLUSIVE", (*speed.reasons, *found["open"]))
+    return speed
 
 
 def _if_unchanged(run: RunAnalysis, arm: str, speed: Decided) -> Decided:
