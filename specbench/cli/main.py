@@ -18,6 +18,7 @@ COMMANDS: Final = (
     "plan",
     "report",
     "gate",
+    "compare",
     "calibrate",
     "doctor",
     "init",

@@ -8,6 +8,9 @@ from urllib.parse import urlsplit
 from specbench.config.grid import BASELINE, expand_arms
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from specbench.config.grid import Arm
     from specbench.config.model import ArmConfig, Config, EngineConfig
     from specbench.config.yaml_text import KeyPath
 
@@ -114,3 +117,11 @@ def _shared(config: Config) -> list[tuple[KeyPath, str]]:
                 )
             )
     return found
+
+
+def same_server(arm: Arm, arms: Sequence[Arm]) -> bool:
+    """Whether an arm is attached to the server of its baseline, which ``engine.allow_same`` permits."""
+    baseline = next((a for a in arms if a.is_baseline and a.engine == arm.engine), None)
+    if arm.is_baseline or baseline is None or arm.url is None or baseline.url is None:
+        return False
+    return (place(arm.url), arm.served_model) == (place(baseline.url), baseline.served_model)

@@ -33,7 +33,7 @@ def to_json(result: Result) -> bytes:
     """
     # Through the types once: a whole number in a float field is written as a float, whoever made it.
     exact = msgspec.convert(msgspec.to_builtins(result), Result)
-    data = _checked(msgspec.to_builtins(exact, order="deterministic"), "result")
+    data = checked(msgspec.to_builtins(exact, order="deterministic"), "result")
     return msgspec.json.format(msgspec.json.encode(data), indent=2) + b"\n"
 
 
@@ -71,8 +71,12 @@ def from_json(data: bytes | str, name: str = "result.json") -> Result:
         ) from error
 
 
-def _checked(value: object, path: str) -> object:
-    """The same data with unprintable characters dropped from its text, every number known to be finite."""
+def checked(value: object, path: str) -> object:
+    """The same data with unprintable characters dropped from its text, every number known to be finite.
+
+    Raises:
+        NotFiniteError: a number is NaN or infinite; the message names its path.
+    """
     if isinstance(value, float):
         if not math.isfinite(value):
             raise NotFiniteError(f"{path} is {value}; a value that was not measured must be null")
@@ -80,7 +84,7 @@ def _checked(value: object, path: str) -> object:
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, dict):
-        return {clean(str(key)): _checked(item, f"{path}.{key}") for key, item in value.items()}
+        return {clean(str(key)): checked(item, f"{path}.{key}") for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_checked(item, f"{path}[{i}]") for i, item in enumerate(value)]
+        return [checked(item, f"{path}[{i}]") for i, item in enumerate(value)]
     return value

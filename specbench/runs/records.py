@@ -41,6 +41,8 @@ class ArmRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Why its output is not the target's by configuration, as the engine's adapter knows it."""
     wrong_output: str = ""
     """The bug of this engine version that makes its output wrong with this workload, where one is known."""
+    same_server: bool = False
+    """Whether it was attached to the baseline's own server (``engine.allow_same``): compared, never judged."""
     matched: bool = False
     """Whether this is a matched baseline: without speculation, with its side effects; compared, never judged."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from specbench import __version__
+from specbench.config.attach import same_server
 from specbench.config.grid import expand_arms, expand_loads
 from specbench.config.identity import cell_identity, differences, digest, meaning
 from specbench.config.ladders import ladders
@@ -201,6 +202,7 @@ def manifest(prepared: Prepared, run: RunDir) -> r.Manifest:
                 wrong_output=wrong_output(
                     prepared.engines[a.engine], a, config.workload.sampling.temperature
                 ),
+                same_server=same_server(a, plan.arms),
                 matched=a.matched,
             )
             for a in plan.arms

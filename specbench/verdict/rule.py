@@ -187,7 +187,7 @@ def barred(run: RunAnalysis) -> dict[str, str]:
     reasons = _blocked(run)
     for (arm, load), x in run.at.items():
         weighted = run.manifest.traffic.get(load, 0) > 0
-        if weighted and x.arm.method is not None and (guards := _guardrails(run, x)):
+        if weighted and x.arm.method is not None and (guards := exceeded(run, x)):
             reasons.setdefault(arm, guards[0])
     return reasons
 
@@ -203,6 +203,11 @@ def _blocked(run: RunAnalysis) -> dict[str, str]:
     for arm in run.manifest.arms:
         if arm.wrong_output:
             reasons.setdefault(arm.id, f"not judged: its output is known to be wrong: {arm.wrong_output}")
+        if arm.same_server:
+            reasons[arm.id] = (
+                "not judged: it is the baseline's own server, so this is an A/A test: it shows how far equal arms "
+                "come apart here, and nothing about speculation"
+            )
     found = run.manifest.calibration
     if found is not None and not found.passed:
         for arm in run.manifest.arms:
@@ -228,8 +233,8 @@ def _at_load(run: RunAnalysis, x: ArmLoad, blocked: str | None, arms: int, state
     if state is not None and not x.cells and x.arm.id != state.winner:
         return Decided("INCONCLUSIVE", (explored(x.arm.id, x.speedup, state.winner),))
     if x.speedup.value is None:
-        return Decided("INVALID", (x.speedup.why_null or "not measured", *_why_invalid(x)))
-    guards = _guardrails(run, x)
+        return Decided("INVALID", (x.speedup.why_null or "not measured", *why_invalid(x)))
+    guards = exceeded(run, x)
     if guards:
         return Decided("NO-GO", guards, guardrail=True)
     if state is not None:
@@ -271,7 +276,8 @@ def _speed(run: RunAnalysis, ratio: PairedRatio, arms: int, of: str = "") -> Dec
     return Decided("INCONCLUSIVE", (f"{why}; {ask}",))
 
 
-def _guardrails(run: RunAnalysis, x: ArmLoad) -> tuple[str, ...]:
+def exceeded(run: RunAnalysis, x: ArmLoad) -> tuple[str, ...]:
+    """Limits of the config and of KV memory that an arm does not keep at a load, in words."""
     reasons = []
     for name, limit, values in (
         ("TTFT", run.manifest.ttft_p95_limit_ms, [c.times.ttft_s for c in x.valid if c.times]),
@@ -291,7 +297,7 @@ def _guardrails(run: RunAnalysis, x: ArmLoad) -> tuple[str, ...]:
     return tuple(reasons)
 
 
-def _why_invalid(x: ArmLoad) -> tuple[str, ...]:
+def why_invalid(x: ArmLoad) -> tuple[str, ...]:
     """Why its cells do not count: each kind of reason once, with the rounds that it hit and one example."""
     kinds: dict[str, tuple[str, list[int]]] = {}
     for cell in x.cells:
@@ -388,7 +394,12 @@ def _overall(
     if not judged:
         code = ExitCode.ENGINE if _engines_failed(run) else ExitCode.INVALID
         what = "the engine failed" if code is ExitCode.ENGINE else "no measurement is valid"
-        return "INVALID", code, f"Nothing can be judged: {what}.", tuple(reasons)
+        head = f"Nothing can be judged: {what}."
+        same = [a.id for a in run.manifest.arms if a.same_server and run.mix[a.id].value is not None]
+        if same:
+            pairs = " and ".join(f"{_mix_text(run, a)} ({a})" for a in same)
+            head = f"An A/A test, no verdict: one server against itself came out at {pairs}."
+        return "INVALID", code, head, tuple(reasons)
     best = max(judged, key=lambda a: run.mix[a].value or 0)
     some = _some_loads(run, choice)
     if len(judged) == len(arms) and all(d.decision == "NO-GO" for d in judged.values()):

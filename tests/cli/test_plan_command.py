@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from specbench.cli import plan
 from specbench.cli.errors import CliError
+from specbench.config.plan import NATURAL_LENGTH
 
 CONFIG = """\
 name: demo
@@ -170,3 +171,42 @@ def test_an_adaptive_plan_says_how_the_arm_is_picked(tmp_path: Path, k: str, sai
     result = run(tmp_path, text)
     assert result.exit_code == 0, result.output
     assert said in result.stdout.replace("\n", " ")
+
+
+def test_the_time_of_the_open_check_is_told(tmp_path: Path) -> None:
+    more = """\
+measure:
+  rounds: 2
+  warmup_per_slot: 1
+  expect: {startup: 30s, tokens_per_s: {1: 50, 4: 100}}
+  open_check: {shares: [0.5], rounds: 4, requests: 196}
+"""
+    config = CONFIG.replace("measure: {rounds: 2}\n", more)
+    result = run(tmp_path, config)
+    assert result.exit_code == 0, result.output
+    # 100 tokens at most, of which answers use three quarters: 100 / 75 requests/s at 4 in flight, half of it offered,
+    # 196 + 4 requests a cell; 4 pairs of launches of 30 s.
+    seconds = 2 * 4 * (30 + 200 / (0.5 * 100 / (100 * NATURAL_LENGTH)))
+    assert f"{seconds / 60:.0f} min" in result.stdout.split("open-loop check")[1]
+
+
+def test_production_traffic_outside_of_the_loads_is_told(tmp_path: Path) -> None:
+    lines = [
+        f'vllm:num_requests_running{{model_name="m"}} {n} {1000 * t}' for t, n in enumerate([1, 2, 4, 40, 40])
+    ]
+    (tmp_path / "running.prom").write_text("\n".join(lines) + "\n")
+    config = CONFIG + "verdict: {traffic_from: ./running.prom}\n"
+    result = run(tmp_path, config)
+    assert "of production's busy time" in result.stdout
+    assert "above the measured concurrencies" in result.stdout
+    (tmp_path / "running.prom").write_text("nothing here\n")
+    broken = run(tmp_path, config)
+    assert broken.exit_code == 2
+    assert "verdict.traffic_from" in broken.stdout
+
+
+def test_a_share_of_the_open_check_is_listed_once(tmp_path: Path) -> None:
+    config = CONFIG.replace("{rounds: 2}", "{rounds: 2, open_check: {shares: [0.7, 0.7]}}")
+    result = run(tmp_path, config)
+    assert isinstance(result.exception, CliError)
+    assert "the same share is listed twice" in str(result.exception)

@@ -16,6 +16,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from specbench.analysis.run import analyse
+from specbench.verdict.exit_codes import ExitCode
+from specbench.verdict.rule import judge
 from tests.engines.simulated.servers import DRAFT_MODEL, Running, launched
 from tests.sweep.conftest import Bench, measure
 
@@ -245,4 +248,10 @@ def test_one_server_for_two_arms(bench: Bench, servers: tuple[Running, Running])
     attach(bench, plain, plain, allow_same=True)
     done = bench.sweep()
     assert done.returncode == 0, done.stdout + done.stderr
-    assert {c.status for c in bench.the_run().cells()} == {"ok"}
+    run = bench.the_run()
+    assert {c.status for c in run.cells()} == {"ok"}
+    # Whatever it measures, it says nothing about speculation.
+    verdict = judge(analyse(run))
+    assert (verdict.decision, verdict.exit_code) == ("INVALID", ExitCode.INVALID)
+    assert verdict.headline.startswith("An A/A test, no verdict: one server against itself came out at ")
+    assert "the baseline's own server" in verdict.arms["draft-k4"].reasons[0]

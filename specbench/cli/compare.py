@@ -1,0 +1,88 @@
+"""``specbench compare RECORDED NEW``: is the new run as fast as the recorded one?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from specbench.cli.errors import CliError
+from specbench.cli.gate import InconclusiveOption, exit_code
+from specbench.report.comparison import compare as compare_runs
+from specbench.report.comparison_model import Comparison
+from specbench.report.comparison_views import (
+    comparison_json,
+    comparison_junit,
+    comparison_markdown,
+    render_comparison,
+)
+from specbench.runs.files import RunFileError
+from specbench.runs.rundir import RunDir
+from specbench.verdict.exit_codes import ExitCode
+from specbench.verdict.regression import NO_WORSE
+
+_PRINTERS: Final[dict[str, Callable[[Comparison], bytes]]] = {
+    "json": comparison_json,
+    "markdown": lambda result: comparison_markdown(result).encode(),
+    "junit": comparison_junit,
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("compare")(compare)
+
+
+def compare(
+    recorded: Annotated[Path, typer.Argument(help="The recorded run directory.", show_default=False)],
+    new: Annotated[Path, typer.Argument(help="The new run directory.", show_default=False)],
+    min_ratio: Annotated[
+        float,
+        typer.Option("--min-ratio", min=0.5, max=2.0, help="New over recorded speed that must be kept."),
+    ] = NO_WORSE,
+    arm: Annotated[
+        list[str] | None,
+        typer.Option("--arm", help="Judge this arm only; may be repeated.", show_default=False),
+    ] = None,
+    inconclusive: InconclusiveOption = "fail",
+    format_: Annotated[
+        str | None,
+        typer.Option(
+            "--format", help="Print one format instead: json, markdown or junit.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Test a new run against a recorded one of the same question; exit 0 only if no arm got slower.
+
+    For example before and after an upgrade of the engine, on the same machine: exit code 10 is a regression of
+    speed, 11 another output, 12 a tail latency or memory, 20 INCONCLUSIVE, 30 runs that cannot be compared.
+    """
+    if format_ is not None and format_ not in _PRINTERS:
+        raise CliError(f"--format {format_}: choose one of {', '.join(_PRINTERS)}")
+    runs = []
+    for path in (recorded, new):
+        try:
+            runs.append(RunDir.open(path))
+            _check_arms(runs[-1], arm or ())
+        except RunFileError as error:
+            code = ExitCode.ENVIRONMENT if (path / "manifest.json").exists() else ExitCode.USAGE
+            raise CliError(str(error), code) from error
+    try:
+        result = compare_runs(runs[0], runs[1], required=min_ratio, only=arm or ())
+    except RunFileError as error:
+        raise CliError(str(error), ExitCode.ENVIRONMENT) from error
+    if format_ is None:
+        render_comparison(result, Console())
+    else:
+        typer.echo(_PRINTERS[format_](result).decode())
+    raise typer.Exit(exit_code(result.exit_code, inconclusive))
+
+
+def _check_arms(run: RunDir, names: Sequence[str]) -> None:
+    known = [x.id for x in run.manifest().arms]
+    for name in names:
+        if name not in known:
+            raise CliError(f"--arm {name}: {run.path} has no such arm; it has {', '.join(known)}")

@@ -1,0 +1,153 @@
+"""A new run against a recorded one: what is GO, NO-GO, INCONCLUSIVE and INVALID, and how often by chance."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from specbench.analysis.between import UnpairedRatio
+from specbench.analysis.run import RunAnalysis, analyse
+from specbench.runs import records as r
+from specbench.runs.files import write_json
+from specbench.runs.parity import ArmParity, ParityResult
+from specbench.verdict.exit_codes import ExitCode
+from specbench.verdict.regression import Regression, judge_regression
+from tests.synthetic import Pace, SyntheticRun
+
+BASE_S = 0.010
+Paces = dict[tuple[str, int, int], Pace | str | None]
+
+
+def _paces(speed: dict[str, float], spread: float = 0.004, first_s: float | None = None) -> Paces:
+    """Three launches of each arm at its speed over the recorded baseline's."""
+    return {
+        (arm, 4, n): Pace(BASE_S / (x * (1 + spread * (n - 2))), first_s=first_s)
+        for arm, x in speed.items()
+        for n in (1, 2, 3)
+    }
+
+
+def _run(path: Path, pace: Paces, **more: object) -> RunAnalysis:
+    return analyse(SyntheticRun(loads=(4,), **more).write(path, pace))  # type: ignore[arg-type]
+
+
+def _judged(tmp_path: Path, new: Paces, recorded: Paces | None = None, **more: object) -> Regression:
+    old = recorded if recorded is not None else _paces({"baseline": 1.0, "ngram-k4": 1.5})
+    return judge_regression(_run(tmp_path / "old", old, **more), _run(tmp_path / "new", new, **more))
+
+
+def test_an_equal_run_is_no_regression(tmp_path: Path) -> None:
+    found = _judged(tmp_path, _paces({"baseline": 1.0, "ngram-k4": 1.5}))
+    assert (found.decision, found.exit_code) == ("GO", ExitCode.OK)
+    assert {a: d.decision for a, d in found.arms.items()} == {"baseline": "GO", "ngram-k4": "GO"}
+    assert "1.00x [0.99, 1.01] of the recorded speed over the traffic: at least 0.97x" in found.reasons[1]
+
+
+def test_a_slower_arm_is_a_regression_of_speculation(tmp_path: Path) -> None:
+    found = _judged(tmp_path, _paces({"baseline": 1.0, "ngram-k4": 1.35}))
+    assert (found.decision, found.exit_code) == ("NO-GO", ExitCode.NO_GO_SPEED)
+    assert found.headline == "Regression: ngram-k4. The baseline is not slower, so speculation is what lost."
+    assert found.at["ngram-k4", "c4"].decision == "NO-GO"
+    assert found.arms["baseline"].decision == "GO"
+
+
+def test_when_the_baseline_lost_too_it_is_said(tmp_path: Path) -> None:
+    found = _judged(tmp_path, _paces({"baseline": 0.9, "ngram-k4": 1.35}))
+    assert found.decision == "NO-GO"
+    assert found.headline.endswith(
+        "The baseline changed to 0.90x itself: the cause is not speculation alone."
+    )
+
+
+def test_a_wide_interval_is_inconclusive_and_says_how_many_launches(tmp_path: Path) -> None:
+    found = _judged(tmp_path, _paces({"baseline": 1.0, "ngram-k4": 1.47}, spread=0.03))
+    assert (found.decision, found.exit_code) == ("INCONCLUSIVE", ExitCode.INCONCLUSIVE)
+    assert "does not settle 0.97x" in found.reasons[1]
+    wide = _judged(tmp_path / "b", _paces({"baseline": 1.0, "ngram-k4": 1.5}, spread=0.03))
+    assert "launches in each run would" in wide.reasons[1]
+
+
+def test_one_launch_each_claims_nothing(tmp_path: Path) -> None:
+    pace = {k: v for k, v in _paces({"baseline": 1.0, "ngram-k4": 1.5}).items() if k[2] == 1}
+    found = _judged(tmp_path, pace, pace, rounds=1)
+    assert found.decision == "INCONCLUSIVE"
+    assert "from 1 recorded and 1 new launches: without two of each" in found.reasons[0]
+
+
+def test_the_required_ratio_and_the_arms_can_be_chosen(tmp_path: Path) -> None:
+    old = _run(tmp_path / "old", _paces({"baseline": 1.0, "ngram-k4": 1.5}))
+    new = _run(tmp_path / "new", _paces({"baseline": 1.0, "ngram-k4": 1.35}))
+    assert judge_regression(old, new, required=0.8).decision == "GO"
+    assert judge_regression(old, new, only=("baseline",)).decision == "GO"
+
+
+def test_an_arm_that_does_not_run_any_more_is_not_comparable(tmp_path: Path) -> None:
+    broken: Paces = {**_paces({"baseline": 1.0})}
+    broken.update({("ngram-k4", 4, n): "out of memory" for n in (1, 2, 3)})
+    found = _judged(tmp_path, broken)
+    assert (found.decision, found.exit_code) == ("INVALID", ExitCode.INVALID)
+    assert found.headline == "Not comparable: ngram-k4."
+    assert "new run at c4" in found.reasons[1]
+    assert "out of memory" in found.reasons[1]
+
+
+def test_a_tail_that_got_worse_is_a_regression(tmp_path: Path) -> None:
+    speed = {"baseline": 1.0, "ngram-k4": 1.5}
+    rule = r.RuleRecord(margins={"ttft_p95": 0.15})
+    old, new = _paces(speed, first_s=0.02), _paces(speed, first_s=0.03)
+    found = _judged(tmp_path, new, old, per_slot=60, rule=rule)
+    assert (found.decision, found.exit_code) == ("NO-GO", ExitCode.NO_GO_GUARDRAIL)
+    assert "TTFT p95 at c4 is 1.50x the recorded one" in found.reasons[1]
+    assert "more than the allowed 1.15x" in found.reasons[1]
+    free = _judged(tmp_path / "free", new, old, per_slot=60)
+    assert "TTFT" not in " ".join(free.reasons)
+
+
+def test_preemptions_that_were_not_there_are_a_regression(tmp_path: Path) -> None:
+    speed = {"baseline": 1.0, "ngram-k4": 1.5}
+    new = {k: Pace(p.step_s, preemptions=6.0) for k, p in _paces(speed).items() if isinstance(p, Pace)}
+    found = _judged(tmp_path, {**new})
+    assert (found.decision, found.exit_code) == ("NO-GO", ExitCode.NO_GO_GUARDRAIL)
+    assert "preempted" in found.reasons[1]
+
+
+def test_another_output_is_a_regression_whatever_the_speed(tmp_path: Path) -> None:
+    pace = _paces({"baseline": 1.0, "ngram-k4": 1.5})
+    old = _run(tmp_path / "old", pace)
+    run = SyntheticRun(loads=(4,)).write(tmp_path / "new", pace)
+    words = "T is off by 5%"
+    arm = ArmParity(
+        arm="ngram-k4", tier="gate", decision="FAIL", headline=words, reasons=(words,), lossy=(), escalate=False,
+        tokens=9, bug_rate_upper95=None, loads=(),
+    )  # fmt: skip
+    run.parity_path.mkdir()
+    write_json(run.parity_path / "result.json", ParityResult(tier="gate", arms=(arm,)))
+    found = judge_regression(old, analyse(run))
+    assert (found.decision, found.exit_code) == ("NO-GO", ExitCode.NO_GO_PARITY)
+    assert words in found.reasons[1]
+
+
+def test_traffic_that_the_runs_do_not_share_is_not_guessed(tmp_path: Path) -> None:
+    old = _run(tmp_path / "old", _paces({"baseline": 1.0, "ngram-k4": 1.5}))
+    new = _run(tmp_path / "new", _paces({"baseline": 1.0, "ngram-k4": 1.5}))
+    mixed = msgspec.structs.replace(new.manifest, traffic={"c4": 0.5, "c8": 0.5})
+    found = judge_regression(old, dataclasses.replace(new, manifest=mixed))
+    assert found.decision == "INVALID"
+    assert "the runs do not share c8" in found.reasons[0]
+
+
+def test_error_rates_at_the_threshold() -> None:
+    """The rule over one arm and five launches a run, whose speeds differ by 2 %; 4,000 pairs of runs."""
+    rng = np.random.default_rng(11)
+    before = np.exp(rng.normal(0, 0.02, (4000, 5)))
+    after = 0.97 * np.exp(rng.normal(0, 0.02, (4000, 5)))
+    go = no_go = 0
+    for x, y in zip(before, after, strict=True):
+        low, high = UnpairedRatio(tuple(x), tuple(y)).interval(0.9) or (0.0, 9.0)
+        go += low > 0.97
+        no_go += high < 0.97
+    assert 0.04 <= go / 4000 <= 0.06
+    assert 0.04 <= no_go / 4000 <= 0.06
