@@ -116,7 +116,6 @@ class Guard:
             # The guard has one thread, so preexec_fn is safe here.
             child = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
                 start_new_session=True,
                 preexec_fn=lambda: _prctl(PR_SET_PDEATHSIG, signal.SIGTERM),
             )
