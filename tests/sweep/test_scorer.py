@@ -174,3 +174,18 @@ def test_scores_are_read() -> None:
 def test_wrong_answers_name_the_line_and_the_mend(printed: bytes, why: str) -> None:
     with pytest.raises(ScorerFailed, match=why):
         read_scores(printed, IDS)
+
+
+def test_the_documented_scorer_answers(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "parity.md").read_text()
+    script = text[text.index("```python\nimport json\nimport sys") :].split("```")[1].removeprefix("python\n")
+    rows: list[dict[str, str | None]] = [
+        {"id": "a/0", "prompt_id": "q", "reference": "so it is #### 42", "text": "I think #### 42."},
+        {"id": "a/1", "prompt_id": "q", "reference": "so it is #### 42", "text": "I think #### 43"},
+        {"id": "b/0", "prompt_id": "r", "reference": None, "text": ""},
+    ]
+    (tmp_path / "score.py").write_text(script)
+    command = [sys.executable, "score.py"]
+    printed = asyncio.run(run_scorer(command, tmp_path, lines(*rows), LONG_S, tmp_path / "task.log"))
+    assert read_scores(printed, [str(r["id"]) for r in rows]) == {"a/0": 1.0, "a/1": 0.0, "b/0": 0.0}
+    assert (tmp_path / "task.log").read_text() == "r has no reference\n"
