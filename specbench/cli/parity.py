@@ -161,6 +161,8 @@ def show(result: ParityResult, console: Console) -> None:
         for reason in arm.reasons:
             if reason != arm.headline:
                 console.print(Text(f"  {reason}"), soft_wrap=True)
+        if arm.task is not None and arm.task.words not in (arm.headline, *arm.reasons):
+            console.print(Text(f"  {arm.task.words}"), soft_wrap=True)
         if arm.loads and not any(x.has_draft_direction for x in arm.loads):
             console.print(
                 Text("  leakage along the draft alone cannot be seen for this method (docs/parity.md)"),

@@ -17,6 +17,7 @@ from specbench.engines.registry import UnknownEngine, make_engine
 from specbench.observe.production import ProductionError
 from specbench.sweep.arrivals import arrival_problems
 from specbench.sweep.prepare import lay_out
+from specbench.sweep.task_note import task_problems
 from specbench.sweep.traffic import production_traffic
 from specbench.workloads.loading import SourceAccount
 from specbench.workloads.request import CellMix
@@ -111,6 +112,7 @@ def make_preview(loaded: LoadedConfig) -> Preview:
             *_workload_findings(loaded, workload.mixes, workload.account),
             *_budget_findings(loaded, plan),
             *_traffic_findings(loaded),
+            *_findings(loaded, task_problems(config, workload.account.used)),
         ),
     )
 

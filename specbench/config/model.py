@@ -521,6 +521,22 @@ class VerdictConfig(Strict):
     )
 
 
+class TaskConfig(Strict):
+    """Task level of the parity check: a command of your own scores every output, and mean scores are compared."""
+
+    command: Command = Field(
+        description="The scorer, run once in the config's folder, never through a shell: JSON lines of outputs in, "
+        "one {id, score} with a score of 0 to 1 out for each; it must not need the engine's GPU",
+    )
+    margin: float = Field(
+        0.02,
+        gt=0,
+        lt=1,
+        description="Largest difference of the mean score, arm less baseline, that counts as equal",
+    )
+    timeout: Seconds = Field(600.0, description="The scorer is stopped after this long")
+
+
 class ParityConfig(Strict):
     """Whether speculation leaves the output alone: tested beside the timed cells, or by `specbench parity`."""
 
@@ -539,6 +555,9 @@ class ParityConfig(Strict):
         None,
         min_length=1,
         description="The lowest and the highest of these are tested; those of loads.closed if absent",
+    )
+    task: TaskConfig | None = Field(
+        None, description="Also score every output with a command of your own, and compare mean scores"
     )
 
 

@@ -205,20 +205,34 @@ class _Filled:
         if isinstance(verdict := self.data.get("verdict"), dict):
             spots.append((verdict, "traffic_from", ("verdict", "traffic_from")))
         missing = [p for holder, key, path in spots if (p := self._resolve(holder, key, path, base_dir))]
-        return missing + [
+        missing += [
             problem
             for path, section in sections
             for problem in self._resolve_command(section, path, base_dir)
         ]
+        parity = self.data.get("parity")
+        if isinstance(parity, dict) and isinstance(task := parity.get("task"), dict):
+            missing += self._resolve_command(task, ("parity", "task"), base_dir, here=True)
+        return missing
 
-    def _resolve_command(self, engine: dict[Any, Any], path: KeyPath, base_dir: Path) -> list[ConfigProblem]:
-        """Only entries that start with ./ ../ or ~: an absolute one may be a path in a container."""
-        command = engine.get("command")
+    def _resolve_command(
+        self, section: dict[Any, Any], path: KeyPath, base_dir: Path, *, here: bool = False
+    ) -> list[ConfigProblem]:
+        """Only entries that start with ./ ../ or ~: an absolute one may be a path in a container.
+
+        Args:
+            here: the command runs in the config's folder, where ``bin/score`` means ``./bin/score``.
+        """
+        command = section.get("command")
         if isinstance(command, str):
             try:
-                engine["command"] = command = shlex.split(command)
+                section["command"] = command = shlex.split(command)
             except ValueError:
                 return []  # validation says so
+        if here and isinstance(command, list) and command:
+            first = command[0]
+            if isinstance(first, str) and "/" in first and not is_path(first):
+                command[0] = f"./{first}"
         missing = []
         for i, entry in enumerate(_list(command)):
             if isinstance(entry, str) and is_path(entry) and (i == 0 or not entry.startswith("/")):

@@ -1,6 +1,7 @@
 """The parent of one engine process, which outlives specbench just long enough to clean up.
 
-Run as a script: ``python -I -S guard.py CONTROL_FD GRACE_S -- COMMAND...``; the standard library only.
+Run as a script: ``python -I -S guard.py CONTROL_FD GRACE_S -- COMMAND...``; the standard library only. The
+command gets the guard's own standard streams.
 
 The guard makes itself the *subreaper* of everything it starts: a process that was orphaned, or that made
 its own session, stays its descendant and is found. When specbench dies, however it dies, the control
@@ -116,7 +117,6 @@ class Guard:
             # The guard has one thread, so preexec_fn is safe here.
             child = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
                 start_new_session=True,
                 preexec_fn=lambda: _prctl(PR_SET_PDEATHSIG, signal.SIGTERM),
             )

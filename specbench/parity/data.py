@@ -56,6 +56,7 @@ class ScoredSequence:
         ranks: [n] from 1; null if the scorer did not tell.
         positions: [n] place of each token in the engine step that gave it, from 0; null if unknown.
         after_rejection: [n] first token of a step that followed a rejected draft; null if unknown.
+        text: the output in words, as the engine streamed it; null in files of before it was kept.
         draft_top_ids, draft_top_logprobs: [n, k], the same text scored by the draft model served alone. Stored
             as a row of its own with that ``scorer``, and joined when it is needed.
         proposals: [n], the token that n-gram lookup would propose there, -1 for none; null for other methods.
@@ -79,6 +80,7 @@ class ScoredSequence:
     ranks: Ids | None = None
     positions: Ids | None = None
     after_rejection: Bools | None = None
+    text: str | None = None
     draft_top_ids: Ids | None = None
     draft_top_logprobs: Logprobs | None = None
     proposals: Ids | None = None
@@ -117,6 +119,7 @@ class ScoredSequence:
         chunk_tokens: Sequence[int],
         k: int | None,
         every_step_drafts: bool,
+        text: str | None = None,
     ) -> ScoredSequence:
         """An output as it was served, without scores yet.
 
@@ -144,6 +147,7 @@ class ScoredSequence:
             top_logprobs=np.zeros((n, 0), dtype=np.float32),
             positions=positions,
             after_rejection=after,
+            text=text,
         )
 
     @property
@@ -178,7 +182,11 @@ _FIELDS: Final[dict[str, pa.DataType]] = {
     "ranks": _INT_LIST,
     "positions": _INT_LIST,
     "after_rejection": pa.list_(pa.bool_()),
+    "text": pa.string(),
 }
+_LATER: Final = frozenset({"text"})
+"""Columns that came after the first files of this schema; null where a file has none."""
+
 _MATRICES: Final = frozenset({"top_ids", "top_logprobs"})
 _TYPES: Final[dict[str, Any]] = {
     "logprobs": np.float32,
@@ -215,11 +223,14 @@ def from_table(table: pa.Table) -> list[ScoredSequence]:
     found = (table.schema.metadata or {}).get(b"schema", b"none").decode()
     if found != SCHEMA:
         raise ParityDataError(f"schema {found!r}, this specbench reads {SCHEMA!r}")
-    missing = [name for name in _FIELDS if name not in table.column_names]
+    missing = [name for name in _FIELDS if name not in table.column_names and name not in _LATER]
     if missing:
         raise ParityDataError(f"column {missing[0]!r} is missing")
     columns: dict[str, list[Any]] = {}
     for name, kind in _FIELDS.items():
+        if name not in table.column_names:
+            columns[name] = [None] * table.num_rows
+            continue
         column = table.column(name)
         columns[name] = _lists(name, column) if pa.types.is_list(kind) else column.to_pylist()
     sequences = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -12,10 +12,15 @@ from specbench.engines.simulated.speculation import NgramLookup
 from specbench.parity.battery import Outputs, Tier, judge_arm
 from specbench.parity.data import ParityDataError, Role, ScoredSequence, from_table
 from specbench.parity.lossy import lossy_settings
+from specbench.parity.task import judge_task, not_shown, with_task
+from specbench.parity.task_outputs import AGAIN, digest_of, outputs_of
 from specbench.runs.files import RunFileError
 from specbench.runs.parity import ArmParity, ParityResult
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from specbench.runs.parity import TaskParity
     from specbench.runs.records import ArmRecord, Manifest
     from specbench.runs.rundir import RunDir
 
@@ -40,12 +45,15 @@ def judge_run(run: RunDir) -> ParityResult | None:
             sequences += from_table(table)
         except ParityDataError as error:
             raise RunFileError(f"{run.parity_path / name}.parquet: {error}") from error
+    tasks = _judge_tasks(run, manifest, tables)
     arms = []
     for arm in manifest.arms:
         if arm.method is not None:
             own = [s for s in sequences if s.role is Role.S and s.arm == arm.id]
             baseline = [s for s in sequences if s.role is not Role.S and s.arm == arm.baseline]
-            arms.append(_judge_arm(manifest, arm, tier or "smoke", own, baseline))
+            found = _judge_arm(manifest, arm, tier or "smoke", own, baseline)
+            task = tasks.get(arm.id)
+            arms.append(found if task is None else with_task(found, task))
     return ParityResult(tier=tier or "smoke", arms=tuple(arms))
 
 
@@ -54,6 +62,31 @@ def planned_tier(manifest: Manifest) -> Tier | None:
     section = manifest.config.get("parity")
     tier = section.get("tier") if isinstance(section, dict) else None
     return tier if tier in ("smoke", "gate", "nightly") else None
+
+
+def _judge_tasks(run: RunDir, manifest: Manifest, scored: Mapping[str, pa.Table]) -> dict[str, TaskParity]:
+    """The task part of each speculative arm, by its id; empty when no scorer was named."""
+    record = run.task_scores()
+    section = manifest.config.get("parity")
+    asked = section.get("task") if isinstance(section, dict) else None
+    if record is None and asked is None:
+        return {}
+    outputs = outputs_of({**run.parity_outputs(scored=False), **scored})
+    margin = float((asked or {}).get("margin", 0.0)) if record is None else record.margin
+    if record is None:
+        why: str | None = f"the outputs have not been scored yet; {AGAIN}"
+    elif record.problem is not None:
+        why = record.problem
+    else:
+        why = None if record.outputs == digest_of(outputs) else f"the outputs are not those scored; {AGAIN}"
+    scores = {} if record is None else record.scores
+    return {
+        arm.id: not_shown(why, margin)
+        if why is not None
+        else judge_task(arm.id, arm.baseline, outputs, scores, margin)
+        for arm in manifest.arms
+        if arm.method is not None
+    }
 
 
 def _judge_arm(

@@ -100,6 +100,7 @@ def build(run: RunDir) -> m.Result:
         policy=policy(analysis, verdict),
         open_check=open_check_result(analysis),
         matched=_matched(analysis),
+        parity_task=_parity_task(analysis),
         config_yaml=manifest.config_text,
         files=tuple(sorted(str(p.relative_to(run.path)) for p in run.path.rglob("*") if _is_source(p))),
     )
@@ -111,6 +112,32 @@ def _parity(analysis: RunAnalysis) -> str:
         return "not run"
     arms = "; ".join(f"{a.arm}: {a.decision} ({a.headline})" for a in analysis.parity.arms)
     return f"tier {analysis.parity.tier}: {arms}"
+
+
+def _parity_task(analysis: RunAnalysis) -> tuple[m.ParityTask, ...]:
+    """The task part of every arm that has one."""
+    found = []
+    for arm in analysis.parity.arms if analysis.parity is not None else ():
+        task = arm.task
+        if task is not None:
+            d = task.difference
+            found.append(
+                m.ParityTask(
+                    arm=arm.arm,
+                    decision=task.decision,
+                    prompts=task.prompts,
+                    mean_arm=task.mean_arm,
+                    mean_baseline=task.mean_baseline,
+                    difference=None if d is None else d.value,
+                    low=None if d is None else d.low,
+                    high=None if d is None else d.high,
+                    p=task.p,
+                    margin=task.margin,
+                    prompts_needed=task.prompts_needed,
+                    words=task.words,
+                )
+            )
+    return tuple(found)
 
 
 def _is_source(path: Path) -> bool:

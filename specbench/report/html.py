@@ -99,6 +99,8 @@ def to_html(result: Result) -> str:
         open_title=policy_text.OPEN_TITLE,
         matched_lines=policy_text.matched_lines(result),
         matched_title=policy_text.MATCHED_TITLE,
+        task_lines=policy_text.task_lines(result),
+        task_title=policy_text.TASK_TITLE,
         engines=_table(tables.engine_rows(result)),
         engine_columns=tables.ENGINE_COLUMNS,
         detail_columns=tables.DETAIL_COLUMNS,

@@ -16,9 +16,11 @@ from specbench.report.model import Result
 from specbench.report.policy_text import (
     MATCHED_TITLE,
     OPEN_TITLE,
+    TASK_TITLE,
     matched_lines,
     open_check_lines,
     policy_pieces,
+    task_lines,
 )
 from specbench.report.policy_text import TITLE as POLICY_TITLE
 from specbench.report.tables import Cell, LoadRow
@@ -144,6 +146,9 @@ def _policy(result: Result) -> str:
     lines = matched_lines(result)
     if lines:
         text += f"\n### {MATCHED_TITLE}\n\n" + "".join(f"- {escape(line)}\n" for line in lines)
+    lines = task_lines(result)
+    if lines:
+        text += f"\n### {TASK_TITLE}\n\n" + "".join(f"- {escape(line)}\n" for line in lines)
     return text.lstrip("\n")
 
 

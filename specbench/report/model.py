@@ -227,6 +227,28 @@ class ArmSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is a matched baseline: without speculation but with its side effects; never judged."""
 
 
+class ParityTask(msgspec.Struct, frozen=True, kw_only=True):
+    """Mean task scores of one arm and of the baseline, paired by prompt; nulls where nothing could be compared."""
+
+    arm: str
+    decision: Literal["EQUIVALENT", "FAIL", "NOT SHOWN"]
+    prompts: int
+    mean_arm: float | None
+    mean_baseline: float | None
+    difference: float | None
+    """Arm less baseline."""
+    low: float | None
+    """With ``high`` the 90% interval of the difference."""
+    high: float | None
+    p: float | None
+    """Two-sided, that there is no difference."""
+    margin: float
+    """Largest difference that counts as equal."""
+    prompts_needed: int | None
+    """Null where it is decided."""
+    words: str
+
+
 class MatchedParts(msgspec.Struct, frozen=True, kw_only=True):
     """The speed-up of one arm at one load taken apart by the matched baseline; the product of both is the speed-up."""
 
@@ -357,6 +379,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """Null for a run without one."""
     matched: tuple[MatchedParts, ...] = ()
     """Empty without a matched baseline."""
+    parity_task: tuple[ParityTask, ...] = ()
+    """Empty without a scorer (``parity.task``)."""
 
     def at(self, arm: str, load: str) -> ArmAtLoad | None:
         """The result of an arm at a load, if there is one."""

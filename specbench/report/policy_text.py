@@ -1,4 +1,4 @@
-"""What every format says about deploying by load and about the open-loop check: sentences, and words to copy."""
+"""What every format says about deploying by load and about further checks: sentences, and words to copy."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 TITLE: Final = "By load"
 OPEN_TITLE: Final = "Open-loop check"
 MATCHED_TITLE: Final = "Matched baseline"
+TASK_TITLE: Final = "Task level"
 
 STATUS: Final = {
     "suggested": "suggestion, not yet measured",
@@ -90,6 +91,13 @@ def matched_lines(result: Result) -> list[str]:
         for text in x.unmatched
     )
     return lines
+
+
+def task_lines(result: Result) -> list[str]:
+    """Mean task scores against the baseline's, one sentence per arm; empty without a scorer."""
+    return [
+        f"{fmt.one_line(x.arm)}: {fmt.one_line(x.words).removeprefix('task: ')}." for x in result.parity_task
+    ]
 
 
 def open_check_lines(result: Result) -> list[str]:

@@ -16,9 +16,11 @@ from specbench.report.model import Result
 from specbench.report.policy_text import (
     MATCHED_TITLE,
     OPEN_TITLE,
+    TASK_TITLE,
     matched_lines,
     open_check_lines,
     policy_pieces,
+    task_lines,
 )
 from specbench.report.policy_text import TITLE as POLICY_TITLE
 from specbench.report.tables import Cell, LoadRow
@@ -185,6 +187,7 @@ class _Printer:
         for title, lines in (
             (MATCHED_TITLE, matched_lines(result)),
             (OPEN_TITLE, open_check_lines(result)),
+            (TASK_TITLE, task_lines(result)),
         ):
             if lines:
                 self._heading(title)

@@ -9,6 +9,7 @@ import msgspec
 RESULT_SCHEMA: Final = "specbench.parity-result/1"
 
 Decision = Literal["PASS", "FAIL", "INCONCLUSIVE"]
+TaskDecision = Literal["EQUIVALENT", "FAIL", "NOT SHOWN"]
 
 
 class TestResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,8 +60,31 @@ class LoadParity(msgspec.Struct, frozen=True, kw_only=True):
     open_questions: tuple[str, ...]
 
 
+class TaskParity(msgspec.Struct, frozen=True, kw_only=True):
+    """Mean task scores of an arm and of the baseline, paired by prompt over all loads and temperatures.
+
+    Attributes:
+        prompts: that both have scores of; the unit of every test. 0 and nulls where nothing could be compared.
+        difference: arm less baseline, with its 90% interval.
+        p: two-sided, that there is no difference.
+        margin: largest difference that counts as equal.
+        prompts_needed: that would show equality if there is no difference; null where it is decided.
+        decision: EQUIVALENT alone makes no PASS.
+    """
+
+    prompts: int = 0
+    mean_arm: float | None = None
+    mean_baseline: float | None = None
+    difference: Interval | None = None
+    p: float | None = None
+    margin: float
+    prompts_needed: int | None = None
+    decision: TaskDecision
+    words: str
+
+
 class ArmParity(msgspec.Struct, frozen=True, kw_only=True):
-    """One speculative arm over its loads."""
+    """One speculative arm over its loads; ``task`` is null without a scorer."""
 
     arm: str
     tier: str
@@ -72,6 +96,7 @@ class ArmParity(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
     bug_rate_upper95: float | None
     loads: tuple[LoadParity, ...]
+    task: TaskParity | None = None
 
 
 class ParityResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ from specbench.runs import records as r
 from specbench.runs.files import RunFileError, read_json, write_json
 from specbench.runs.journal import Journal
 from specbench.runs.parity import RESULT_SCHEMA, ParityResult
+from specbench.runs.task import TASK_SCHEMA, TaskScores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +33,7 @@ class RunDir:
         launches/ID/{engine.log,launch.json}
         cells/ID/{requests.parquet,counters.json,cell.json}
         parity/{prompts.json,NAME.parquet,unscored/NAME.parquet,result.json}   when parity is checked
+        parity/{task.json,task.log}   when a scorer is named
 
     A cell is complete when its ``cell.json`` exists: it is written last.
     """
@@ -229,6 +231,19 @@ class RunDir:
             except (OSError, pa.ArrowException) as error:
                 raise RunFileError(f"{path} is damaged: {error}; remove it and --resume") from error
         return found
+
+    def write_task_scores(self, scores: TaskScores) -> None:
+        """Write ``parity/task.json``."""
+        write_json(self.task_path, scores)
+
+    def task_scores(self) -> TaskScores | None:
+        """Read ``parity/task.json``; None when there is none."""
+        return read_json(self.task_path, TaskScores, TASK_SCHEMA) if self.task_path.exists() else None
+
+    @property
+    def task_path(self) -> Path:
+        """What the scorer said."""
+        return self.parity_path / "task.json"
 
     def write_parity_result(self, result: ParityResult) -> None:
         """Write ``parity/result.json``."""

@@ -33,6 +33,7 @@ from specbench.sweep.observe import LaunchObserver
 from specbench.sweep.open_check import OpenLoopCheck
 from specbench.sweep.parity import ParityCheck
 from specbench.sweep.prepare import Prepared, launch_id
+from specbench.sweep.task import TaskCheck
 from specbench.verdict.registered import REGISTERED, rule_digest
 
 if TYPE_CHECKING:
@@ -97,11 +98,13 @@ class Conductor:
     observer: LaunchObserver | None = None
     stage: Stage | None = None
     parity: ParityCheck = field(init=False)
+    task: TaskCheck = field(init=False)
 
     def __post_init__(self) -> None:
         loaded = self.prepared.loaded
         arms = tuple(a for a in self.prepared.plan.arms if not a.matched)
         self.parity = ParityCheck(loaded.config, loaded.base_dir, self.run, arms)
+        self.task = TaskCheck(loaded, self.run)
 
     async def conduct(self) -> None:
         """Run everything that has no result yet.
@@ -300,6 +303,9 @@ class Conductor:
                 alone = dataclasses.replace(arm, id=f"draft-of-{arm.id}", method=None, k=None, settings={})
                 work = partial(self.parity.score_with_draft, arm.draft, names)
                 await self._parity_launch(alone, number + 1, number + 1, work, engine.draft_alone(arm))
+        problem = await self.task.score()
+        if problem is not None:
+            self.watcher.warning(f"task level: {problem}")
         result = judge_run(self.run)
         if result is not None:
             self.run.write_parity_result(result)

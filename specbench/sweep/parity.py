@@ -140,7 +140,7 @@ class ParityCheck:
         for name in names:
             try:
                 rows = await _each(from_table(scored[name]), SCORING_CONCURRENCY, lambda s: _score(server, s))
-                rows = [dataclasses.replace(s, scorer=draft) for s in rows]
+                rows = [dataclasses.replace(s, scorer=draft, text=None) for s in rows]
                 self.run.write_parity_outputs(_draft_name(name, draft), to_table(rows), scored=True)
                 self.run.journal.append("parity_draft_scored", name=name, draft=draft, outputs=len(rows))
             except (ParityError, ParityDataError, aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -234,6 +234,7 @@ class ParityCheck:
                 chunk_tokens=out.chunk_tokens,
                 k=arm.k,
                 every_step_drafts=(arm.method or "").lower() in EVERY_STEP_DRAFTS,
+                text=out.text,
             )
 
         # Launches share the engine's seed. In one order they would draw the same random numbers for the same

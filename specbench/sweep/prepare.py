@@ -28,6 +28,7 @@ from specbench.runs.calibrations import read_calibration
 from specbench.runs.checks import OpenCheckLoad, OpenCheckRecord
 from specbench.runs.journal import utc_now
 from specbench.sweep.arrivals import arrival_problems
+from specbench.sweep.task_note import task_problems
 from specbench.sweep.traffic import production_traffic
 from specbench.workloads.build import build_workload
 
@@ -130,11 +131,21 @@ def prepare(loaded: LoadedConfig) -> Prepared:
     versions = {name: engine.version() for name, engine in engines.items()}
     workload, plan = lay_out(config, loaded.base_dir, engines)
     _refuse(loaded, arrival_problems(plan.loads, workload.mixes))
+    problems = (*unique, *task_problems(config, workload.account.used))
     mixes = workload.mixes
     digests = {k: m.digest for k, m in {**mixes, **workload.check}.items()}
     content = meaning(config, versions[""], digests, loaded.variables, versions)
     return Prepared(
-        loaded, engines, versions, plan, mixes, content, unique, workload.account, workload.check, production
+        loaded,
+        engines,
+        versions,
+        plan,
+        mixes,
+        content,
+        problems,
+        workload.account,
+        workload.check,
+        production,
     )
 
 

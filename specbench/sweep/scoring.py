@@ -44,11 +44,12 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """One output: its token ids, tokens per chunk (an engine step each, unless merged), and how it ended."""
+    """One output: its token ids, tokens per chunk (an engine step each, unless merged), how it ended, its text."""
 
     token_ids: tuple[int, ...]
     chunk_tokens: tuple[int, ...]
     finish_reason: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,6 +98,7 @@ async def generate(
     events, decoder = EventStream(), DeltaDecoder()
     ids: list[int] = []
     chunks: list[int] = []
+    words: list[str] = []
     finish: str | None = None
     try:
         async with server.session.post(
@@ -111,6 +113,8 @@ async def generate(
                     delta = decoder.decode(event.data)
                     if delta.error:
                         raise ParityError(f"error in the stream: {_cut(event.data.decode(errors='replace'))}")
+                    if delta.text:
+                        words.append(delta.text)
                     if delta.token_ids:
                         ids += delta.token_ids
                         chunks.append(len(delta.token_ids))
@@ -119,7 +123,7 @@ async def generate(
         raise ParityError(f"the stream cannot be read: {error}") from error
     if finish is None or not ids:
         raise ParityError("an output ended without a finish reason or without token ids")
-    return Generated(tuple(ids), tuple(chunks), finish)
+    return Generated(tuple(ids), tuple(chunks), finish, "".join(words))
 
 
 async def score(

@@ -119,6 +119,39 @@ def test_repeated_prompts_are_noted(tmp_path: Path) -> None:
     assert "prompts for cells of up to 512 requests: prompts repeat" in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("parity", "said"),
+    [
+        (
+            "tier: smoke",
+            "64 prompts cannot settle 2 points, even if none differs: set parity.prompts to 1,354",
+        ),
+        (
+            "tier: gate",
+            "256 prompts settle 2 points only if < 0.95 % of the prompts differ: set parity.prompts to 1,354",
+        ),
+        ("tier: gate, prompts: 200", "200 prompts settle 2 points only if < 0.74 % of the prompts differ"),
+    ],
+)
+def test_too_few_prompts_for_the_margin_of_a_task_are_noted(tmp_path: Path, parity: str, said: str) -> None:
+    text = f"{CONFIG}parity: {{{parity}, task: {{command: score}}}}\n".replace("quickstart", "./many.jsonl")
+    (tmp_path / "many.jsonl").write_text(
+        "".join(f'{{"id": "p{i}", "prompt": "say {i}"}}\n' for i in range(300))
+    )
+    result = run(tmp_path, text)
+    assert result.exit_code == 0, result.output
+    assert f"parity.task.margin: {said}" in result.stdout
+    wide = run(tmp_path, text.replace("command: score", "command: score, margin: 0.3"))
+    assert "parity.task" not in wide.stdout
+
+
+def test_a_task_without_a_tier_is_noted(tmp_path: Path) -> None:
+    found = data(run(tmp_path, f"{CONFIG}parity: {{task: {{command: score, margin: 0.3}}}}\n", "--json"))
+    (only,) = [p for p in found["problems"] if p["key"].startswith("parity")]
+    assert (only["key"], only["fatal"]) == ("parity.task", False)
+    assert only["message"] == "`sweep` checks no parity without a tier, so it scores nothing"
+
+
 def test_filler_and_budget_are_noted(tmp_path: Path) -> None:
     rows = [
         {"id": f"r{i}", "category": "a", "prompt": "lorem", "text_source": "filler:lorem"} for i in range(90)

@@ -302,6 +302,32 @@ def test_paths_start_at_the_config(tmp_path: Path) -> None:
     assert load_config(path).config.target.model == str(tmp_path / "models" / "t")
 
 
+def test_a_scorer_runs_in_the_configs_folder(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    for name in ("bin/score", "score.py"):
+        (tmp_path / name).write_text("")
+
+    def command(words: str) -> list[str]:
+        task = load(
+            tmp_path, f"{GOOD}\nparity: {{task: {{command: {words}, timeout: 2m}}}}\n"
+        ).config.parity.task
+        assert task is not None
+        assert (task.margin, task.timeout) == (0.02, 120.0)
+        return task.command
+
+    assert command("bin/score --in a/b") == [str(tmp_path / "bin" / "score"), "--in", "a/b"]
+    assert command("[python3, ./score.py, x/y]") == ["python3", str(tmp_path / "score.py"), "x/y"]
+    assert command("score -v") == ["score", "-v"]
+    (only,) = problems(tmp_path, f"{GOOD}\nparity: {{task: {{command: [lib/score]}}}}\n")
+    assert "parity.task.command[0]: ./lib/score does not exist (relative paths start at" in only
+    for task, why in (
+        ("command: x, margin: 1", "margin"),
+        ("command: []", "command"),
+        ("margin: 0.1", "command"),
+    ):
+        assert f"parity.task.{why}" in problems(tmp_path, f"{GOOD}\nparity: {{task: {{{task}}}}}\n")[0]
+
+
 def test_command_paths(tmp_path: Path) -> None:
     (tmp_path / "serve.sh").touch()
     text = GOOD.replace("  kind: simulated", "  kind: simulated\n  command: ./serve.sh -v '/in:/out dir' a/b")

@@ -65,6 +65,7 @@ FULL: dict[str, Any] = {
     "positions": np.array([0, 0, 1, 2, 0], dtype=np.int32),
     "after_rejection": np.array([False, False, False, False, True]),
     "scorer": "some/draft",
+    "text": "one two \u00e4 \U0001f600",
 }
 
 
@@ -112,6 +113,13 @@ def test_another_schema_is_refused() -> None:
         from_table(table.replace_schema_metadata({"schema": "specbench.parity/9"}))
     with pytest.raises(ParityDataError, match="'ranks' is missing"):
         from_table(table.drop_columns(["ranks"]))
+
+
+def test_files_of_before_texts_were_kept_are_read() -> None:
+    found = from_table(to_table([output(text="one"), output(seed=1)]).drop_columns(["text"]))
+    assert [s.text for s in found] == [None, None]
+    assert same(found[0], output())
+    assert [s.text for s in from_table(to_table([output(text="one"), output(seed=1)]))] == ["one", None]
 
 
 def test_lists_that_do_not_fit_are_refused() -> None:

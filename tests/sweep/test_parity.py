@@ -14,7 +14,7 @@ import pytest
 
 from specbench.engines.simulated.lm import LanguageModel, seed_of
 from specbench.engines.simulated.sampling import log_probabilities
-from specbench.engines.simulated.tokenizer import encode
+from specbench.engines.simulated.tokenizer import decode, encode
 from specbench.engines.vllm_scoring import VllmScoring
 from specbench.parity.data import Role, from_table
 from specbench.runs.parity import ParityResult
@@ -71,6 +71,7 @@ def test_outputs_come_as_ids_in_steps(tmp_path: Path) -> None:
     assert sum(out.chunk_tokens) == len(out.token_ids) <= 40
     assert out.chunk_tokens[0] == 1
     assert 1 < max(out.chunk_tokens) <= 5
+    assert out.text == decode(list(out.token_ids))
 
 
 def test_a_refusal_says_what_the_server_said(tmp_path: Path) -> None:

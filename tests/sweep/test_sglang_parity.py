@@ -97,6 +97,7 @@ def test_a_prompt_is_continued_from_its_own_ids() -> None:
     assert out.token_ids == (10539, 30, 2)
     assert out.chunk_tokens == (1, 1, 1)
     assert out.finish_reason == "stop"
+    assert out.text == "Yes."
     sent = double.seen[-1]
     assert (sent["top_k"], sent["top_p"], sent["return_spec_tokens_details"]) == (-1, 1.0, True)
 
