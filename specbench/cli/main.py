@@ -10,6 +10,7 @@ import typer
 
 from specbench import __version__
 from specbench.cli.errors import CliError
+from specbench.cli.streams import outlive_readers
 from specbench.verdict.exit_codes import ExitCode
 
 COMMANDS: Final = (
@@ -55,6 +56,8 @@ def build() -> typer.Typer:
 
 def main(argv: list[str] | None = None) -> Any:
     """Run the command line; every foreseen error is one message on stderr and its exit code."""
+    if argv is None:
+        outlive_readers()
     try:
         build()(args=argv)
     except CliError as error:

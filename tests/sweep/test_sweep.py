@@ -231,3 +231,14 @@ def test_a_drafter_that_remembers_gets_a_launch_for_each_cell(bench: Bench) -> N
     notes = [n["message"] for n in result["warnings"] if n["code"] == "learning_drafter"]
     assert len(notes) == 1
     assert "each of its cells had a launch of its own" in notes[0]
+
+
+def test_a_sweep_outlives_the_reader_of_its_output(bench: Bench) -> None:
+    bench.write(loads={"closed": [1]}, measure=measure(rounds=1))
+    process = bench.start()
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(timeout=60) == 0
+    assert "sweep_finished" in bench.events()
+    assert (bench.the_run().path / "report.html").exists()
