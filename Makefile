@@ -41,7 +41,7 @@ test: models engine-vllm-cpu-suffix engine-sglang-cpu  ## all tests: the fast on
 	$(MAKE) --no-print-directory test-engines
 
 test-fast: setup  ## tests that need no engine (minutes)
-	$(VENV)/pytest -m 'not engine' -n auto --dist worksteal
+	$(VENV)/pytest -m 'not engine' -n 4 --dist worksteal
 
 test-engines: models engine-vllm-cpu-suffix engine-sglang-cpu  ## tests that launch real engines; a missing engine fails them
 	$(VENV)/pytest -m engine

@@ -88,11 +88,11 @@ def sweep(
         directory = _directory(prepared, folder, resume or run is not None, run)
         with directory.lock():
             stopped = _conduct(prepared, directory, console, plain)
+        if stopped is not None:
+            console.print(f"[yellow]The sweep stopped: {stopped}[/]")
+        code = finish(directory, console)
     except RunFileError as error:
         raise CliError(str(error), ExitCode.ENVIRONMENT) from error
-    if stopped is not None:
-        console.print(f"[yellow]The sweep stopped: {stopped}[/]")
-    code = finish(directory, console)
     if gate or loaded.config.gate or code is ExitCode.ENGINE:
         raise typer.Exit(exit_code(code, inconclusive))
 

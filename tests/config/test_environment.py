@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbench.config.environment import VariableError, escape, redact, substitute
@@ -44,6 +44,7 @@ def test_escape_is_undone_by_substitute(text: str) -> None:
     assert substitute(escape(text), {"A": "x"}) == (text, {})
 
 
+@settings(max_examples=40)
 @given(
     st.text(st.characters(exclude_categories=("C", "Z")), min_size=4, max_size=20).filter(
         lambda s: not s[0].isdigit()

@@ -106,6 +106,14 @@ def test_a_resume_of_a_finished_run_measures_nothing(bench: Bench) -> None:
     again = bench.sweep("--resume")
     assert again.returncode == 0
     assert len(bench.the_run().launches()) == launches
+    # A report that cannot be written is told with its cause, and is no crash.
+    page = bench.the_run().path / "report.html"
+    page.unlink()
+    (page / "in-the-way").mkdir(parents=True)
+    unwritten = bench.sweep("--resume")
+    assert unwritten.returncode == 3
+    assert "error: cannot write" in unwritten.stderr
+    assert "Traceback" not in unwritten.stderr
 
 
 def test_resume_without_a_run_says_so(bench: Bench) -> None:
