@@ -551,6 +551,11 @@ class ParityConfig(Strict):
         1.0, gt=0, le=5.0, description="Of the sampled outputs; 1 with top_p 1 gives the sharpest test"
     )
     top_p: float = Field(1.0, gt=0, le=1.0, description="Of the sampled outputs; 1 is off")
+    as_served: bool = Field(
+        True,
+        description="Above tier smoke, sample also as workload.sampling does where that is another law: a second "
+        "battery of tests, arm against baseline",
+    )
     concurrency: list[Annotated[int, Field(ge=1, le=1024)]] | None = Field(
         None,
         min_length=1,

@@ -37,6 +37,7 @@ class Outputs:
         greedy, sampled: null when that kind was not collected.
         temperature, top_p: of the sampled ones.
         greedy_sequences: for the first differences of texts.
+        as_served: outputs sampled as the workload is, where that is another law: a second battery.
     """
 
     load: str
@@ -45,6 +46,7 @@ class Outputs:
     temperature: float = 1.0
     top_p: float = 1.0
     greedy_sequences: Sequence[ScoredSequence] = ()
+    as_served: Outputs | None = None
 
     @classmethod
     def of(cls, load: str, sequences: Iterable[ScoredSequence]) -> Outputs:
@@ -55,14 +57,23 @@ class Outputs:
         """
         rows = list(sequences)
         greedily = [s for s in rows if s.greedy]
-        sampled = [s for s in rows if not s.greedy]
+        by_law: dict[tuple[float, float], list[ScoredSequence]] = {}
+        for s in rows:
+            if not s.greedy:
+                by_law.setdefault((s.temperature, s.top_p), []).append(s)
+        # The exact law comes first: it is the main battery where there are two.
+        laws = sorted(by_law, key=lambda law: law != EXACT_LAW)
+        sampled = by_law[laws[0]] if laws else []
         return cls(
             load=load,
             greedy=Tokens.of(greedily) if greedily else None,
             sampled=Tokens.of(sampled) if sampled else None,
-            temperature=sampled[0].temperature if sampled else 1.0,
-            top_p=sampled[0].top_p if sampled else 1.0,
+            temperature=laws[0][0] if laws else 1.0,
+            top_p=laws[0][1] if laws else 1.0,
             greedy_sequences=tuple(greedily),
+            as_served=None
+            if len(laws) < 2
+            else cls(f"{load} as served", None, Tokens.of(by_law[laws[1]]), *laws[1]),
         )
 
     @cached_property
@@ -74,7 +85,11 @@ class Outputs:
     @property
     def exact(self) -> bool:
         """Whether the scorer knows the law that was sampled from, so that one sample is enough."""
-        return self.temperature == 1.0 and self.top_p == 1.0
+        return (self.temperature, self.top_p) == EXACT_LAW
+
+
+EXACT_LAW: Final = (1.0, 1.0)
+"""Temperature and top_p at which the scorer's probabilities are those that were sampled from."""
 
 
 @dataclass(slots=True)
@@ -97,6 +112,17 @@ def judge_arm(
         lossy: settings of the arm that change outputs by design (`lossy_settings`).
     """
     found = [_at_load(outputs, baseline, tier) for outputs in loads]
+    for outputs in list(loads):
+        served, base = outputs.as_served, baseline.as_served
+        if served is None or base is None:
+            continue
+        second = _Findings([])
+        assert served.sampled is not None
+        assert base.sampled is not None
+        _sampled(served, served.sampled, base, base.sampled, tier, second)
+        # Whether it is equal within bounds is for the exact law to say, where the test is sharpest.
+        second.effects = None
+        loads, found = [*loads, served], [*found, second]
     tests = holm([t for f in found for t in f.tests])
     upper = max((c.excess_upper95 for f in found for c in f.counts), default=None)
     at = tuple(

@@ -71,6 +71,7 @@ class Ask:
 
     temperature: float
     top_p: float
+    top_k: int | None = None
 
 
 @dataclass(slots=True)
@@ -98,6 +99,18 @@ class ParityCheck:
         """Lowest and highest concurrency at which arms are tested."""
         chosen = self.config.parity.concurrency or self.config.loads.closed or [1, 8]
         return tuple(sorted({min(chosen), max(chosen)}))
+
+    def sampling(self) -> tuple[Ask, ...]:
+        """How sampled outputs are decoded: as the section says and, above tier smoke, as the workload is served."""
+        main, served = (
+            Ask(self.config.parity.temperature, self.config.parity.top_p),
+            self.config.workload.sampling,
+        )
+        other = Ask(served.temperature, served.top_p, served.top_k)
+        same = (other.temperature, other.top_p) == (main.temperature, main.top_p)
+        if self.tier == "smoke" or not self.config.parity.as_served or not served.temperature or same:
+            return (main,)
+        return main, other
 
     def wants(self, arm: Arm) -> bool:
         """Whether outputs of an arm are still missing."""
@@ -208,7 +221,7 @@ class ParityCheck:
         distinct = [p for p in prompts if "#" not in p.id]
         asked = [
             *((Ask(0.0, 1.0), p) for p in distinct),
-            *((Ask(section.temperature, section.top_p), p) for p in prompts),
+            *((ask, p) for ask in self.sampling() for p in prompts),
         ]
 
         async def one(item: tuple[Ask, _Prompt]) -> ScoredSequence:
@@ -219,6 +232,7 @@ class ParityCheck:
                 max_tokens=section.tokens,
                 temperature=ask.temperature,
                 top_p=ask.top_p,
+                top_k=ask.top_k,
             )
             return ScoredSequence.unscored(
                 role=role,

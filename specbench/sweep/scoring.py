@@ -76,8 +76,9 @@ async def prompt_token_ids(server: Target, request: Request) -> tuple[int, ...]:
 
 
 async def generate(
-    server: Target, prompt_ids: Sequence[int], *, max_tokens: int, temperature: float, top_p: float = 1.0
-) -> Generated:
+    server: Target, prompt_ids: Sequence[int], *, max_tokens: int, temperature: float, top_p: float = 1.0,
+    top_k: int | None = None,
+) -> Generated:  # fmt: skip
     """Let the server continue a prompt given as ids.
 
     Raises:
@@ -89,7 +90,7 @@ async def generate(
         "max_tokens": max_tokens,
         "temperature": temperature,
         "top_p": top_p,
-        "top_k": NO_TOP_K,
+        "top_k": NO_TOP_K if top_k is None else top_k,
         "stream": True,
         "stream_options": {"include_usage": True, "continuous_usage_stats": True},
         "return_token_ids": True,

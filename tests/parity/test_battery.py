@@ -121,3 +121,41 @@ def test_other_sampling_parameters_use_two_samples(top_p: float) -> None:
     assert "sampled, S3" not in names
     assert right.decision != "FAIL"
     assert wrong.decision == "FAIL"
+
+
+def test_what_is_wrong_only_as_served_is_found_there() -> None:
+    def outputs(seed: int, verifier: str, drafting: str) -> Outputs:
+        def at(seed: int, verifier: str, top_p: float) -> Tokens:
+            return sampled(seed, verifier, drafting, outputs=256, top_p=top_p)  # type: ignore[arg-type]
+
+        served = Outputs("c1 as served", None, at(seed, verifier, 0.9), 1.0, 0.9)
+        exact = at(seed + 10, "standard", 1.0)
+        return Outputs("c1", sampled(41, temperature=0.0), exact, 1.0, 1.0, as_served=served)
+
+    base = outputs(61, "standard", "none")
+    right = judge_arm("x", "gate", [outputs(62, "standard", "sampled")], base)
+    wrong = judge_arm("x", "gate", [outputs(63, "top_p_ignored", "sampled")], base)
+    assert [x.load for x in right.loads] == ["c1", "c1 as served"]
+    assert right.loads[1].d_beta is None
+    assert right.decision != "FAIL"
+    assert wrong.decision == "FAIL"
+    assert {t.load for t in wrong.loads[0].tests + wrong.loads[1].tests if t.p_holm < 0.001} == {
+        "c1 as served"
+    }
+
+
+def test_outputs_are_sorted_by_how_they_were_sampled() -> None:
+    laws = [(0.7, 0.9), (0.0, 1.0), (1.0, 1.0)]
+    rows = [output(8, 20, i, temperature=t, top_p=p) for t, p in laws for i in range(3)]
+    found = Outputs.of("c4", rows)
+    assert (found.temperature, found.top_p, found.exact) == (1.0, 1.0, True)
+    assert found.as_served is not None
+    assert (found.as_served.load, found.as_served.temperature, found.as_served.top_p) == (
+        "c4 as served",
+        0.7,
+        0.9,
+    )
+    assert found.as_served.greedy is None
+    assert [len(x or ()) for x in (found.greedy, found.sampled, found.as_served.sampled)] == [24, 24, 24]
+    alone = Outputs.of("c4", rows[:3])
+    assert (alone.temperature, alone.as_served) == (0.7, None)

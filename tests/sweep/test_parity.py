@@ -162,9 +162,15 @@ def test_a_sweep_checks_parity_after_its_cells(bench: Bench) -> None:
     bench.write(
         sim={"time_scale": 0.02},
         arms=[BAD],
-        workload={"source": "chat", "requests_per_slot": 6, "min_requests": 6, "max_output_tokens": 16},
+        workload={
+            "source": "chat",
+            "requests_per_slot": 6,
+            "min_requests": 6,
+            "max_output_tokens": 16,
+            "sampling": {"temperature": 0.8, "top_p": 0.95, "top_k": 40},
+        },
         measure=measure(rounds=1),
-        parity=SMALL,
+        parity={**SMALL, "tier": "gate"},
     )
     done = bench.sweep("--gate")
     assert done.returncode == 11, done.stdout + done.stderr
@@ -172,7 +178,15 @@ def test_a_sweep_checks_parity_after_its_cells(bench: Bench) -> None:
     events = bench.events()
     assert events.index("parity_collected") > events.index("cell_ok")
     assert events[-1] == "sweep_finished"
-    assert [x.arm for x in bench.the_run().launches()].count("baseline") == 2  # one of them only scores
+    run = bench.the_run()
+    assert [x.arm for x in run.launches()].count("baseline") == 2  # one of them only scores
+    # Greedily, by the law that the scorer knows, and as the workload is served.
+    for table in run.parity_outputs(scored=True).values():
+        laws = zip(table["temperature"].to_pylist(), table["top_p"].to_pylist(), strict=True)
+        assert set(laws) == {(0.0, 1.0), (1.0, 1.0), (0.8, 0.95)}
+    parity = run.parity_result()
+    assert parity is not None
+    assert any(x.load.endswith(" as served") for x in parity.arms[0].loads)
     resumed = bench.sweep("--resume")
     assert resumed.returncode == 0, resumed.stderr
     assert bench.events().count("parity_scored") == events.count("parity_scored")
