@@ -11,6 +11,7 @@ from specbench.analysis.cell import Cell, load_cell
 from specbench.analysis.compare import PairedRatio, mix, mix_rounds, paired
 from specbench.analysis.differences import Difference, settings_differences
 from specbench.analysis.open_check import OpenCheck, open_check
+from specbench.analysis.pace import seconds_per_round
 from specbench.analysis.sequential import Design, VariancePrior
 from specbench.analysis.tails import METRICS, Tail, tail
 from specbench.analysis.variate import Adjusted, adjust
@@ -68,6 +69,8 @@ class RunAnalysis:
     campaign_over: bool | None = None
     parity: ParityResult | None = None
     open_check: OpenCheck | None = None
+    seconds_per_round: float | None = None
+    """Of a round that would be added: all arms, or the confirmed one and the baseline; null before the first."""
 
     def adjusted(self, arm: str, load: str) -> Adjusted:
         """The speed-up with the acceptance control variate, or why there is none."""
@@ -151,6 +154,9 @@ def analyse(run: RunDir) -> RunAnalysis:
         if stage == "confirm":
             explored = [mix_rounds(x) for x in by_load.values()]
             mixes[name] = _designed(manifest, mixes[name], explored, stages)
+    events = run.journal.read()
+    timed = {c.record.launch for c in cells}
+    again = [a.id for a in manifest.arms if confirmed is None or a.id in (confirmed.id, confirmed.baseline)]
     return RunAnalysis(
         manifest=manifest,
         launches=launches,
@@ -163,8 +169,9 @@ def analyse(run: RunDir) -> RunAnalysis:
         stages=stages,
         confirmed=confirmed.id if confirmed is not None else None,
         tails=_tails(at),
-        open_check=open_check(manifest, cells, run.journal.read()),
-        campaign_over=any(e.get("event") == "campaign_stopped" for e in run.journal.read())
+        open_check=open_check(manifest, cells, events),
+        seconds_per_round=seconds_per_round(events, [x for x in launches if x.id in timed], again),
+        campaign_over=any(e.get("event") == "campaign_stopped" for e in events)
         if manifest.rule.strategy == "adaptive"
         else None,
     )

@@ -50,6 +50,6 @@ class Unbroken:
 def outlive_readers() -> None:
     """Let standard output and error outlive their readers."""
     if sys.stdout is not None and not isinstance(sys.stdout, Unbroken):
-        sys.stdout = Unbroken(sys.stdout)  # type: ignore[assignment]
+        sys.stdout = Unbroken(sys.stdout)
     if sys.stderr is not None and not isinstance(sys.stderr, Unbroken):
-        sys.stderr = Unbroken(sys.stderr)  # type: ignore[assignment]
+        sys.stderr = Unbroken(sys.stderr)

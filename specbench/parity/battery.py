@@ -112,7 +112,7 @@ def judge_arm(
         lossy: settings of the arm that change outputs by design (`lossy_settings`).
     """
     found = [_at_load(outputs, baseline, tier) for outputs in loads]
-    for outputs in list(loads):
+    for outputs in loads:
         served, base = outputs.as_served, baseline.as_served
         if served is None or base is None:
             continue

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from specbench.analysis.acceptance import FROM_REQUESTS, acceptance, is_ngram, pool
+from specbench.analysis.break_even import break_even
 from specbench.analysis.compare import PairedRatio, paired
 from specbench.analysis.engines import EngineLoad, engines_at_loads
 from specbench.analysis.matched import matched_parts
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from specbench.analysis.acceptance import AcceptanceFigures
     from specbench.analysis.cell import Cell
     from specbench.analysis.differences import Difference
     from specbench.observe.counters import EngineCounters
@@ -242,7 +244,7 @@ def _at(analysis: RunAnalysis, verdict: Verdict, x: ArmLoad) -> m.ArmAtLoad:
         ttft_ms=_quantiles([t.ttft_s for t in times]),
         tpot_ms=_quantiles([t.tpot_s for t in times]),
         chunk_gap_ms=_quantiles([t.chunk_gap_s for t in times]),
-        acceptance=_acceptance(windows, valid, x.arm),
+        acceptance=_acceptance(windows, valid, x),
         categories=_categories(analysis, x),
         requests=sum(c.requests for c in x.cells),
         failed_requests=sum(c.failed_requests for c in x.cells),
@@ -330,14 +332,15 @@ def _load_bins(analysis: RunAnalysis, x: ArmLoad) -> tuple[m.LoadBinCut, ...]:
     return tuple(cuts)
 
 
-def _acceptance(windows: list[EngineCounters], valid: Sequence[Cell], arm: ArmRecord) -> m.Acceptance:
+def _acceptance(windows: list[EngineCounters], valid: Sequence[Cell], x: ArmLoad) -> m.Acceptance:
     cuts = [t for c in valid if c.times is not None for t in c.times.by_category.values()]
     chunks = sum(t.decode_chunks for t in cuts)
     per_chunk = sum(t.decode_tokens for t in cuts) / chunks if chunks else None
-    f = acceptance(windows, [c.request_acceptance for c in valid], arm, per_chunk)
+    f = acceptance(windows, [c.request_acceptance for c in valid], x.arm, per_chunk)
     return m.Acceptance(
         length=f.length,
         rate=f.rate,
+        break_even=_break_even(x, f),
         per_position=f.per_position,
         coverage=f.coverage,
         tokens_per_step=f.tokens_per_step,
@@ -644,6 +647,21 @@ def _acceptance_sources(analysis: RunAnalysis) -> list[m.Note]:
     return [m.Note(code="acceptance_source", message=text, action="") for text in found.values()]
 
 
+def _break_even(x: ArmLoad, f: AcceptanceFigures) -> float | None:
+    """Of a closed loop: elsewhere the speed-up is one of latency, not of steps."""
+    if x.arm.method is None or x.load.kind != "closed":
+        return None
+    return break_even(f.rate, f.tokens_per_step, x.speedup.value)
+
+
+def _break_even_text(needed: float | None) -> str:
+    if needed is None:
+        return ""
+    if needed > 1:
+        return ". Not even a perfect draft would make up for the cost of this K here"
+    return f". It breaks even at {needed:.0%}"
+
+
 def _acceptance_health(x: ArmLoad) -> list[m.Note]:
     if x.arm.method is None:
         return []
@@ -666,7 +684,8 @@ def _acceptance_health(x: ArmLoad) -> list[m.Note]:
         return [
             m.Note(
                 code="low_acceptance",
-                message=f"{x.arm.id} at {x.load.id}: {f.rate:.0%} of drafted tokens are accepted{detail}.",
+                message=f"{x.arm.id} at {x.load.id}: {f.rate:.0%} of drafted tokens are accepted{detail}"
+                f"{_break_even_text(_break_even(x, f))}.",
                 action="Lower K, or use a draft that is closer to the target on this traffic.",
             )
         ]

@@ -51,6 +51,8 @@ class Acceptance(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         length: tokens per drafted step, bonus included, in [1, K+1].
         rate: accepted over proposed draft tokens.
+        break_even: the rate at which the arm would be just as fast as the baseline; above 1 where no draft could
+            be; closed loads only.
         per_position: P(draft i accepted), unconditional.
         coverage: drafted steps over all steps.
         tokens_per_step: tokens per request and step, undrafted steps included.
@@ -61,6 +63,7 @@ class Acceptance(msgspec.Struct, frozen=True, kw_only=True):
 
     length: float | None = None
     rate: float | None = None
+    break_even: float | None = None
     per_position: tuple[float, ...] = ()
     coverage: float | None = None
     tokens_per_step: float | None = None

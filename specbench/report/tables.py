@@ -259,6 +259,11 @@ def detail_rows(result: Result, load: str) -> list[tuple[str, tuple[Cell, ...]]]
                     value_cell(item.kv_usage_peak, fmt.percent(item.kv_usage_peak), silent),
                     value_cell(item.preemptions, fmt.number(item.preemptions), silent),
                     value_cell(
+                        item.acceptance.break_even,
+                        _needed(item.acceptance.break_even),
+                        nothing or "not known without acceptance and a speed-up at a closed load",
+                    ),
+                    value_cell(
                         item.acceptance.client_tokens_per_chunk,
                         fmt.number(item.acceptance.client_tokens_per_chunk),
                         nothing or "the stream does not carry token counts",
@@ -268,6 +273,11 @@ def detail_rows(result: Result, load: str) -> list[tuple[str, tuple[Cell, ...]]]
             )
         )
     return rows
+
+
+def _needed(break_even: float | None) -> str:
+    """An acceptance rate, or that none would do."""
+    return "none would do" if break_even is not None and break_even > 1 else fmt.percent(break_even)
 
 
 DETAIL_COLUMNS: Final = (
@@ -282,6 +292,7 @@ DETAIL_COLUMNS: Final = (
     "Prompt from cache",
     "KV in use, peak",
     "Preemptions",
+    "Break-even acceptance",
     "Tokens per chunk",
     "Tokens/s of each launch",
 )

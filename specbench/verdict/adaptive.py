@@ -10,7 +10,7 @@ from specbench.config.ladders import rungs
 from specbench.verdict.campaign import Campaign, CampaignRule, Seen, State
 from specbench.verdict.guards import ALPHA
 from specbench.verdict.tail_guards import tail_text
-from specbench.verdict.words import interval_text, ratio_text
+from specbench.verdict.words import interval_text, ratio_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -159,7 +159,8 @@ def _speed(run: RunAnalysis, ratio: PairedRatio, state: State, outcome: Outcome,
     elif more is None or more > 100:
         rest = "it is too close to call"
     else:
-        rest = f"about {more} pairs would settle it"
+        pace = run.seconds_per_round
+        rest = f"about {more} pairs would settle it{time_text(None if pace is None else more * pace)}"
     return "INCONCLUSIVE", f"{text} does not settle {theta} by the last look; {rest}", False
 
 

@@ -33,7 +33,7 @@ from specbench.verdict.grade import Grade, grade
 from specbench.verdict.open_check import checked
 from specbench.verdict.tail_guards import tail_guards, tail_text
 from specbench.verdict.unchanged import changed, unshown
-from specbench.verdict.words import interval_text, ratio_text
+from specbench.verdict.words import interval_text, ratio_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -270,8 +270,12 @@ def _speed(run: RunAnalysis, ratio: PairedRatio, arms: int, of: str = "") -> Dec
         )
     else:
         why = f"{text} does not settle {ratio_text(threshold)}"
+    pace = run.seconds_per_round
+    time = time_text(None if more is None or pace is None else more * pace)
     ask = (
-        f"about {more} rounds in all would" if more is not None and more <= 100 else "it is too close to call"
+        f"about {more} rounds in all would{time}"
+        if more is not None and more <= 100
+        else "it is too close to call"
     )
     return Decided("INCONCLUSIVE", (f"{why}; {ask}",))
 

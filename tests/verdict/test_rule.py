@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import msgspec
@@ -73,6 +74,15 @@ def test_noise_is_inconclusive_and_says_how_many_rounds(tmp_path: Path) -> None:
     v = verdict(tmp_path, SyntheticRun(), paces({1: 1.1, 4: 1.1}, spread=0.08))
     assert (v.decision, v.exit_code) == ("INCONCLUSIVE", ExitCode.INCONCLUSIVE)
     assert "rounds in all" in v.reasons[0]
+
+
+def test_what_more_rounds_would_take_is_told(tmp_path: Path) -> None:
+    run = analyse(SyntheticRun().write(tmp_path, paces({1: 1.1, 4: 1.1}, spread=0.08)))
+    told = judge(dataclasses.replace(run, seconds_per_round=120.0)).arms["ngram-k4"].reasons[0]
+    more = int(told.split("about ")[1].split(" rounds")[0])
+    hours = f"{more * 120 / 3600:.1f} h" if more >= 45 else f"{more * 2} min"
+    assert f"about {more} rounds in all would, about {hours}" in told
+    assert judge(run).arms["ngram-k4"].reasons[0].endswith(" rounds in all would")
 
 
 def test_one_round_never_decides(tmp_path: Path) -> None:
