@@ -49,8 +49,9 @@ def test_it_is_in_the_report(tmp_path: Path) -> None:
     found = arm.acceptance
     assert found.rate == pytest.approx(2 / 3)
     assert found.break_even == break_even(found.rate, found.tokens_per_step, arm.speedup.value)
-    assert found.break_even == pytest.approx(0.17, abs=0.03)  # (1.5 - 1) / 3 draft tokens
+    # (1.5 - 1) / 3 draft tokens, and the first tokens are later too.
+    assert 1 / 6 < (found.break_even or 0) < 0.23
     row = dict(detail_rows(result, "c4"))["ngram-k4"]
-    assert row[DETAIL_COLUMNS.index("Break-even acceptance")].text.startswith("1")
+    assert row[DETAIL_COLUMNS.index("Break-even acceptance")].text == "21.8%"
     base = dict(detail_rows(result, "c4"))["baseline"]
     assert base[DETAIL_COLUMNS.index("Break-even acceptance")].why
