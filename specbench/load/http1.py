@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+import zlib
+from typing import Any, Final
 
 MAX_HEAD_BYTES: Final = 64 << 10
 _MAX_LINE_BYTES: Final = 4 << 10
@@ -13,6 +14,13 @@ _HEX: Final = frozenset(b"0123456789abcdefABCDEF")
 _HEAD, _CHUNKED, _LENGTH, _UNTIL_CLOSE = range(4)
 # Inside a chunked body.
 _SIZE, _DATA, _DATA_END, _TRAILER = range(4)
+
+
+_GZIP_OR_ZLIB: Final = 32 + zlib.MAX_WBITS
+"""Window bits of `zlib` that read either header."""
+
+_MAX_INFLATED: Final = 16 << 20
+"""Bytes that one packet may become: a stream of events is never packed so tightly."""
 
 
 class BadResponse(ValueError):
@@ -29,7 +37,17 @@ class ResponseReader:
         reusable: the connection may carry another request afterwards.
     """
 
-    __slots__ = ("_chunk", "_framing", "_held", "_left", "complete", "headers", "reusable", "status")
+    __slots__ = (
+        "_chunk",
+        "_framing",
+        "_held",
+        "_inflate",
+        "_left",
+        "complete",
+        "headers",
+        "reusable",
+        "status",
+    )
 
     def __init__(self) -> None:
         self.status: int | None = None
@@ -41,13 +59,19 @@ class ResponseReader:
         self._left = 0
         self._held = b""
         """Bytes of an unfinished head or line."""
+        self._inflate: Any = None
+        """Of a compressed body, which is never asked for but which some gateways send."""
 
     def feed(self, data: bytes) -> bytes:
-        """Take bytes of the connection; gives the body bytes among them.
+        """Take bytes of the connection; gives the body bytes among them, decompressed where they were compressed.
 
         Raises:
-            BadResponse: this is not HTTP, or its framing is broken.
+            BadResponse: this is not HTTP, or its framing or compression is broken.
         """
+        body = self._framed(data)
+        return body if self._inflate is None or not body else self._inflated(body)
+
+    def _framed(self, data: bytes) -> bytes:
         if self._framing == _HEAD:
             body = self._head(data)
             if body is None:
@@ -66,6 +90,15 @@ class ResponseReader:
                 self.reusable = self.reusable and len(part) == len(data)
             return part
         return data
+
+    def _inflated(self, body: bytes) -> bytes:
+        try:
+            out: bytes = self._inflate.decompress(body, _MAX_INFLATED)
+        except zlib.error as error:
+            raise BadResponse(f"the compressed answer is broken: {error}") from None
+        if self._inflate.unconsumed_tail:
+            raise BadResponse(f"a compressed packet holds more than {_MAX_INFLATED >> 20} MiB")
+        return out
 
     def eof(self) -> bool:
         """The server closed its side; whether the response was whole."""
@@ -111,8 +144,13 @@ class ResponseReader:
 
     def _choose_framing(self, status: int) -> None:
         encoding = self.headers.get("content-encoding", "identity").lower()
-        if encoding != "identity":
-            raise BadResponse(f"the server compressed its answer ({encoding}) although that was not offered")
+        if encoding in ("gzip", "x-gzip", "deflate"):
+            self._inflate = zlib.decompressobj(_GZIP_OR_ZLIB)
+        elif encoding != "identity":
+            raise BadResponse(
+                f"the server compressed its answer ({encoding}) although that was not offered; only gzip and deflate "
+                "can be read: turn compression off in the server or gateway"
+            )
         length = self.headers.get("content-length")
         if status in (204, 304):
             self._framing, self.complete = _LENGTH, True

@@ -169,7 +169,8 @@ def close_after(*packets: bytes) -> Script:
         (close_after(b"SSH-2.0-x\r\n"), ErrorClass.BAD_EVENT),
         (close_after(HEAD, b"zz\r\n"), ErrorClass.BAD_EVENT),
         (close_after(HEAD, chunked(b"data: {oops\n\n"), LAST_CHUNK), ErrorClass.BAD_EVENT),
-        (close_after(b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\n\r\n"), ErrorClass.BAD_EVENT),
+        (close_after(b"HTTP/1.1 200 OK\r\ncontent-encoding: br\r\n\r\n"), ErrorClass.BAD_EVENT),
+        (close_after(b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\n\r\n" + A), ErrorClass.BAD_EVENT),
     ],
 )
 def test_broken_answers(script: Script, kind: ErrorClass) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gzip
+import zlib
 from itertools import pairwise
 
 import pytest
@@ -52,6 +54,30 @@ def test_chunks_come_back(parts: list[bytes], data: st.DataObject) -> None:
     assert reader.reusable
 
 
+@given(
+    parts=st.lists(st.binary(min_size=1, max_size=50), min_size=1, max_size=6),
+    wbits=st.sampled_from([31, 15]),
+    data=st.data(),
+)
+def test_compressed_bodies_come_back_event_by_event(
+    parts: list[bytes], wbits: int, data: st.DataObject
+) -> None:
+    packer = zlib.compressobj(wbits=wbits)
+    packed = [packer.compress(p) + packer.flush(zlib.Z_SYNC_FLUSH) for p in parts]
+    name = b"gzip" if wbits == 31 else b"deflate"
+    head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-encoding: " + name + b"\r\n\r\n"
+    reader = ResponseReader()
+    assert reader.feed(head) == b""
+    # Each part is there as soon as its bytes are: nothing waits for the end.
+    framed = [b"%x\r\n%s\r\n" % (len(p), p) for p in packed]
+    assert [reader.feed(f) for f in framed] == parts
+    rest = packer.flush()
+    response = head + b"".join(framed) + (b"%x\r\n%s\r\n" % (len(rest), rest)) + b"0\r\n\r\n"
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(response)), max_size=8)))
+    got, whole = read(*(response[a:b] for a, b in pairwise([0, *cuts, len(response)])))
+    assert (got, whole.complete) == (b"".join(parts), True)
+
+
 @pytest.mark.parametrize(
     "response",
     [
@@ -60,7 +86,9 @@ def test_chunks_come_back(parts: list[bytes], data: st.DataObject) -> None:
         b"HTTP/1.1 abc\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
         b"HTTP/1.1 200 OK\r\ncontent-length: -4\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-encoding: br\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\n\r\nno gzip at all",
+        b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\n\r\n" + gzip.compress(bytes(40 << 20)),
         b"HTTP/1.1 200 OK\r\nx: " + b"y" * 70_000,
         CHUNKED + b"zz\r\n",
         CHUNKED + b"0x3\r\nabc\r\n",
