@@ -11,6 +11,7 @@ from rich.console import Console
 
 from specbench.cli.errors import CliError
 from specbench.cli.gate import InconclusiveOption, exit_code
+from specbench.cli.run_argument import readable
 from specbench.report.comparison import compare as compare_runs
 from specbench.report.comparison_model import Comparison
 from specbench.report.comparison_views import (
@@ -19,9 +20,7 @@ from specbench.report.comparison_views import (
     comparison_markdown,
     render_comparison,
 )
-from specbench.runs.files import RunFileError
 from specbench.runs.rundir import RunDir
-from specbench.verdict.exit_codes import ExitCode
 from specbench.verdict.regression import NO_WORSE
 
 _PRINTERS: Final[dict[str, Callable[[Comparison], bytes]]] = {
@@ -62,18 +61,11 @@ def compare(
     """
     if format_ is not None and format_ not in _PRINTERS:
         raise CliError(f"--format {format_}: choose one of {', '.join(_PRINTERS)}")
-    runs = []
-    for path in (recorded, new):
-        try:
-            runs.append(RunDir.open(path))
-            _check_arms(runs[-1], arm or ())
-        except RunFileError as error:
-            code = ExitCode.ENVIRONMENT if (path / "manifest.json").exists() else ExitCode.USAGE
-            raise CliError(str(error), code) from error
-    try:
+    with readable(recorded, new):
+        runs = [RunDir.open(path) for path in (recorded, new)]
+        for run in runs:
+            _check_arms(run, arm or ())
         result = compare_runs(runs[0], runs[1], required=min_ratio, only=arm or ())
-    except RunFileError as error:
-        raise CliError(str(error), ExitCode.ENVIRONMENT) from error
     if format_ is None:
         render_comparison(result, Console())
     else:

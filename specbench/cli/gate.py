@@ -6,10 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from specbench.cli.errors import CliError
-from specbench.cli.report import RunArgument
+from specbench.cli.run_argument import RunArgument, readable
 from specbench.report.build import build
-from specbench.runs.files import RunFileError
 from specbench.runs.rundir import RunDir
 from specbench.verdict.exit_codes import ExitCode
 
@@ -33,11 +31,8 @@ def exit_code(code: int, inconclusive: Literal["fail", "pass"]) -> int:
 
 def gate(run: RunArgument, inconclusive: InconclusiveOption = "fail") -> None:
     """Print the verdict and its reasons; exit 0 only for GO (10-12 NO-GO, 20 INCONCLUSIVE, 30 invalid)."""
-    try:
+    with readable(run):
         result = build(RunDir.open(run))
-    except RunFileError as error:
-        code = ExitCode.ENVIRONMENT if (run / "manifest.json").exists() else ExitCode.USAGE
-        raise CliError(str(error), code) from error
     typer.echo(f"{result.verdict} (grade {result.grade}): {result.headline}")
     for reason in result.reasons:
         typer.echo(f"  {reason}")

@@ -1,4 +1,4 @@
-"""``specbench report RUN`` and ``specbench gate RUN``: judge again from the run directory alone."""
+"""``specbench report RUN``: judge again from the run directory alone."""
 
 from __future__ import annotations
 
@@ -11,17 +11,13 @@ from rich.console import Console
 
 from specbench.cli.errors import CliError
 from specbench.cli.output import finish
+from specbench.cli.run_argument import RunArgument, readable
 from specbench.report.build import build
 from specbench.report.jsonfile import to_json
 from specbench.report.junit import to_junit
 from specbench.report.markdown import to_markdown
 from specbench.report.model import Result
-from specbench.runs.files import RunFileError
 from specbench.runs.rundir import RunDir
-from specbench.verdict.exit_codes import ExitCode
-
-RunArgument = Annotated[Path, typer.Argument(help="A run directory.", show_default=False)]
-
 
 _PRINTERS: Final[dict[str, Callable[[Result], bytes]]] = {
     "json": to_json,
@@ -49,16 +45,10 @@ def report(
     ] = None,
 ) -> None:
     """Recompute the numbers, the verdict and every report from a run directory. Needs no engine."""
-    try:
+    with readable(run):
         if format_ is None:
             finish(RunDir.open(run), Console(), out)
             return
         if format_ not in _PRINTERS:
             raise CliError(f"--format {format_}: choose one of {', '.join(_PRINTERS)}")
         typer.echo(_PRINTERS[format_](build(RunDir.open(run))).decode())
-    except RunFileError as error:
-        raise CliError(str(error), _code(run)) from error
-
-
-def _code(run: Path) -> ExitCode:
-    return ExitCode.ENVIRONMENT if (run / "manifest.json").exists() else ExitCode.USAGE

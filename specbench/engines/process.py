@@ -22,6 +22,7 @@ import psutil
 
 from specbench.engines import guard, ledger, ports
 from specbench.engines.base import EngineMissing, LaunchSpec
+from specbench.engines.uncancelled import uncancelled
 from specbench.observe.host import nvidia_gpus
 
 HEAD_BYTES: Final = 1 << 20
@@ -175,17 +176,7 @@ class EngineProcess:
         """
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._stop(grace_s))
-        task, cancelled = self._stopping, None
-        while not task.done():
-            try:
-                await asyncio.shield(task)
-            except asyncio.CancelledError as error:
-                if task.cancelled():
-                    raise
-                cancelled = error
-        if cancelled is not None:
-            raise cancelled
-        return task.result()
+        return await uncancelled(self._stopping)
 
     async def _stop(self, grace_s: float) -> StopReport:
         started = time.monotonic()

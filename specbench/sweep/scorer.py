@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from specbench.engines import guard
+from specbench.engines.uncancelled import uncancelled
 
 GRACE_S: Final = 2.0
 """Between SIGTERM and SIGKILL."""
@@ -167,17 +168,7 @@ class _Running:
         """End it and everything it started, also when cancelled meanwhile; what is still there, if anything is."""
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._stop())
-        task, cancelled = self._stopping, None
-        while not task.done():
-            try:
-                await asyncio.shield(task)
-            except asyncio.CancelledError as error:
-                if task.cancelled():
-                    raise
-                cancelled = error
-        if cancelled is not None:
-            raise cancelled
-        return task.result()
+        return await uncancelled(self._stopping)
 
     async def _stop(self) -> list[str]:
         with contextlib.suppress(OSError):
