@@ -11,6 +11,8 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from specbench.analysis.compare import paired
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -102,7 +104,8 @@ def crossovers(run: RunAnalysis) -> tuple[Crossover, ...]:
 def schedules(run: RunAnalysis) -> tuple[Schedule, ...]:
     """K by load, for methods that ran with several Ks and change it over the measured concurrencies.
 
-    At each concurrency the K with the highest lower bound; 0 where none is faster than the baseline. A range
+    At each concurrency the K with the highest lower bound; 0 where none is faster than the baseline, and the K before
+    it where that one is not clearly worse. A range
     ends at the concurrency that it was measured at, so that the next K takes over at the low end of the gap.
     """
     if run.manifest.rule.strategy == "adaptive":
@@ -115,7 +118,7 @@ def schedules(run: RunAnalysis) -> tuple[Schedule, ...]:
     for members in families.values():
         arms = {k: arm.id for k, arm in members.items()}
         some = next(iter(members.values()))
-        ranges = _ranges({k: dict(_closed(run, arm)) for k, arm in arms.items()})
+        ranges = _ranges(run, arms)
         if len(arms) > 1 and len({x.k for x in ranges}) > 1:
             found.append(Schedule(some.method or "", some.draft, ranges, arms))
     return tuple(found)
@@ -126,7 +129,10 @@ def _closed(run: RunAnalysis, arm: str) -> list[tuple[int, PairedRatio]]:
     return [(x.concurrency, run.at[arm, x.id].speedup) for x in loads if run.at[arm, x.id].speedup.per_round]
 
 
-def _ranges(by_k: dict[int, dict[int, PairedRatio]]) -> tuple[KRange, ...]:
+def _ranges(run: RunAnalysis, arms: Mapping[int, str]) -> tuple[KRange, ...]:
+    """The best K of each load; one that is not clearly better than the K before it does not take its place."""
+    by_k = {k: dict(_closed(run, arm)) for k, arm in arms.items()}
+    load_ids = {x.concurrency: x.id for x in run.manifest.loads if x.kind == "closed"}
     loads = sorted(set.intersection(*(set(x) for x in by_k.values()))) if by_k else []
     ranges: list[KRange] = []
     for c in loads:
@@ -138,8 +144,25 @@ def _ranges(by_k: dict[int, dict[int, PairedRatio]]) -> tuple[KRange, ...]:
             lows[k] = math.log(bounds[0])
         best = max(lows, key=lambda k: (lows[k], -k))
         before = ranges[-1] if ranges else None
-        if before is not None and lows[best] - lows[before.k] < SAME:
+        if before is not None and not _takes_over(run, arms, load_ids[c], best, before.k, lows):
             ranges[-1] = KRange(before.first, c, before.k)
         else:
             ranges.append(KRange(before.last + 1 if before is not None else 1, c, best))
     return tuple(ranges)
+
+
+def _takes_over(
+    run: RunAnalysis, arms: Mapping[int, str], load: str, best: int, before: int, lows: Mapping[int, float]
+) -> bool:
+    """Whether a load's best K is worth a switch from the K of the load before it.
+
+    Two Ks that both pay are compared with each other, paired within rounds: their own intervals hold the spread of
+    the baseline too, and their ranks change by chance.
+    """
+    if lows[best] - lows[before] < SAME:
+        return False
+    if best == 0 or before == 0 or lows[before] < 0:
+        return True
+    between = paired(run.ratios[arms[best], load], run.ratios[arms[before], load], "no round has both")
+    bounds = between.interval(LOWER_BOUND)
+    return bounds is not None and bounds[0] > 1

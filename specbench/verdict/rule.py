@@ -387,7 +387,7 @@ def _overall(
     reasons = [f"{arm}: {'; '.join(d.reasons)}" for arm, d in arms.items()]
     go = [a for a, d in arms.items() if d.decision == "GO"]
     if go:
-        best = max(go, key=lambda a: run.mix[a].value or 0)
+        best = max(go, key=lambda a: _surest(run, run.mix[a]))
         text = _mix_text(run, best)
         return "GO", ExitCode.OK, f"Deploy {best}: {text} over the traffic mix.", tuple(reasons)
     judged = {a: d for a, d in arms.items() if d.decision != "INVALID"}
@@ -445,8 +445,15 @@ def _engines_failed(run: RunAnalysis) -> bool:
     return not any(a.id in ready and a.baseline in ready for a in run.manifest.arms if a.method is not None)
 
 
+def _surest(run: RunAnalysis, ratio: PairedRatio) -> float:
+    """What arms that are all GO are ranked by: the lower bound, since the highest of several values is the luckiest."""
+    bounds = ratio.interval(run.manifest.confidence)
+    return bounds[0] if bounds is not None else ratio.value or 0.0
+
+
 def _choice(run: RunAnalysis, arms: dict[str, Decided], at: dict[tuple[str, str], Decided]) -> Choice | None:
-    """The arm to deploy: a GO over the mix, or else the one that wins most at the low end of the loads.
+    """The arm to deploy: of those with a GO over the mix the one whose gain is surest, or else the one that wins most
+    surely at the low end of the loads.
 
     Its concurrencies are those where it is GO by itself; without a GO over the mix only the unbroken range
     from the lowest load counts, since that is what a deployment can switch on.
@@ -463,8 +470,8 @@ def _choice(run: RunAnalysis, arms: dict[str, Decided], at: dict[tuple[str, str]
         if not whole:
             wins = [x for x, y in zip(loads, wins, strict=False) if x == y]
         if whole or wins:
-            value = run.mix[arm].value if whole else run.at[arm, loads[0].id].speedup.value
-            candidates.append((whole, value or 0.0, arm, tuple(wins or loads)))
+            value = _surest(run, run.mix[arm] if whole else run.at[arm, loads[0].id].speedup)
+            candidates.append((whole, value, arm, tuple(wins or loads)))
     if not candidates:
         return None
     _, _, chosen, used = max(candidates, key=lambda c: c[:3])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
+from specbench.analysis.compare import PairedRatio
 from specbench.analysis.run import RunAnalysis, analyse
 from specbench.report.build import build
 from specbench.runs import records as r
@@ -67,6 +69,26 @@ def test_k_falls_with_the_load_and_ends_with_none(tmp_path: Path) -> None:
 def test_a_gain_too_small_is_no_reason_to_switch(tmp_path: Path) -> None:
     gains = {"k5": {1: 1.5, 4: 1.5}, "k2": {1: 1.3, 4: 1.505}}
     assert schedules(analysed(tmp_path, gains)) == ()
+
+
+def test_ranks_that_change_by_chance_are_no_reason_to_switch(tmp_path: Path) -> None:
+    """Three rounds of an n-gram arm on two cores: K = 4 is surest at 8 in flight, and not clearly better there."""
+    seen = {
+        ("k2", 1): (1.444, 1.525, 1.315),
+        ("k4", 1): (1.657, 1.573, 1.548),
+        ("k2", 4): (1.437, 1.337, 1.258),
+        ("k4", 4): (1.273, 1.214, 1.179),
+        ("k2", 8): (1.216, 1.359, 1.180),
+        ("k4", 8): (1.236, 1.248, 1.238),
+    }
+    run = analysed(tmp_path, {"k4": {1: 1.6, 4: 1.2, 8: 1.2}, "k2": {1: 1.4, 4: 1.3, 8: 1.2}})
+    ratios = {(arm, f"c{c}"): dict(enumerate(x, 1)) for (arm, c), x in seen.items()}
+    at = {
+        key: dataclasses.replace(x, speedup=PairedRatio(tuple(ratios[key].values()))) if key in ratios else x
+        for key, x in run.at.items()
+    }
+    (found,) = schedules(dataclasses.replace(run, at=at, ratios={**run.ratios, **ratios}))
+    assert found.ranges == (KRange(1, 1, 4), KRange(2, 8, 2))
 
 
 def test_the_report_says_both_and_that_a_schedule_must_be_confirmed(tmp_path: Path) -> None:

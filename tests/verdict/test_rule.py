@@ -101,6 +101,16 @@ def test_trying_many_arms_raises_the_bar_for_go(tmp_path: Path) -> None:
     assert "8 arms were tried" in eight.reasons[0]
 
 
+def test_of_several_that_pay_the_surest_is_deployed(tmp_path: Path) -> None:
+    wide = paces({1: 1.41, 4: 1.41}, arm="wide", spread=0.06)
+    pace = {**wide, **paces({1: 1.39, 4: 1.39}, arm="sure", spread=0.002)}
+    v = verdict(tmp_path, SyntheticRun(arms=("wide", "sure")), pace)
+    assert {d.decision for d in v.arms.values()} == {"GO"}
+    assert v.headline.startswith("Deploy sure: 1.39x")
+    assert v.choice is not None
+    assert v.choice.arm == "sure"
+
+
 def test_a_failed_baseline_cell_loses_the_pair_not_the_run(tmp_path: Path) -> None:
     pace = paces({1: 1.3, 4: 1.3})
     pace["baseline", 4, 2] = "the engine died"
