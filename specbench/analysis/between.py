@@ -91,21 +91,26 @@ class Between:
         speed: load to output tokens/s of launches (a closed loop; elsewhere 1 / mean latency).
         over_mix: the same over the traffic; of each launch its speed relative to the recorded run, so that
             shares are of the recorded run's serving time.
-        speedup: load to the speed-up over the baseline; absent for the baseline.
+        speedup: load to the speed-up over the baseline of the same run; absent for the baseline.
+        speedup_over_mix: the same over the traffic; null for the baseline.
         tokens_per_step: load to tokens per step of a request, accepted drafts and one more.
         tails: (metric, load) to a percentile of each launch, in seconds; more is worse.
+        tail_ratios: the same over the baseline of the same run; absent for the baseline.
     """
 
     arm: str
     speed: Mapping[str, UnpairedRatio]
     over_mix: UnpairedRatio
     speedup: Mapping[str, UnpairedRatio]
+    speedup_over_mix: UnpairedRatio | None
     tokens_per_step: Mapping[str, UnpairedRatio]
     tails: Mapping[tuple[str, str], UnpairedRatio]
+    tail_ratios: Mapping[tuple[str, str], UnpairedRatio]
 
 
 def between(before: RunAnalysis, after: RunAnalysis, arm: str, loads: Sequence[str]) -> Between:
     """Compare an arm that both runs have, at loads that both have. The traffic is the new run's."""
+    speculative = next(x for x in after.manifest.arms if x.id == arm).method is not None
     cells = {load: (before.at[arm, load].valid, after.at[arm, load].valid) for load in loads}
     speeds = {load: tuple(_by_round(x) for x in both) for load, both in cells.items()}
     speed_of = {load: UnpairedRatio(_values(b), _values(a)) for load, (b, a) in speeds.items()}
@@ -114,10 +119,14 @@ def between(before: RunAnalysis, after: RunAnalysis, arm: str, loads: Sequence[s
         speed=speed_of,
         over_mix=_mix(after.manifest.traffic, speeds),
         speedup={
-            load: UnpairedRatio(before.at[arm, load].speedup.per_round, after.at[arm, load].speedup.per_round)
+            load: UnpairedRatio(*(x.at[arm, load].speedup.per_round for x in (before, after)))
             for load in loads
-            if after.at[arm, load].arm.method is not None
-        },
+        }
+        if speculative
+        else {},
+        speedup_over_mix=UnpairedRatio(*(x.mix[arm].per_round for x in (before, after)))
+        if speculative
+        else None,
         tokens_per_step={
             load: UnpairedRatio(_tokens_per_step(b), _tokens_per_step(a)) for load, (b, a) in cells.items()
         },
@@ -128,6 +137,15 @@ def between(before: RunAnalysis, after: RunAnalysis, arm: str, loads: Sequence[s
             for load, both in cells.items()
             for metric in METRICS
         },
+        tail_ratios={
+            (metric.id, load): UnpairedRatio(
+                *(_values(x.tails[metric.id, arm, load].per_round) for x in (before, after))
+            )
+            for load in loads
+            for metric in METRICS
+        }
+        if speculative
+        else {},
     )
 
 

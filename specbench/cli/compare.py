@@ -21,7 +21,7 @@ from specbench.report.comparison_views import (
     render_comparison,
 )
 from specbench.runs.rundir import RunDir
-from specbench.verdict.regression import NO_WORSE
+from specbench.verdict.regression import NO_SLOWER, NO_WORSE
 
 _PRINTERS: Final[dict[str, Callable[[Comparison], bytes]]] = {
     "json": comparison_json,
@@ -40,8 +40,17 @@ def compare(
     new: Annotated[Path, typer.Argument(help="The new run directory.", show_default=False)],
     min_ratio: Annotated[
         float,
-        typer.Option("--min-ratio", min=0.5, max=2.0, help="New over recorded speed that must be kept."),
+        typer.Option("--min-ratio", min=0.5, max=2.0, help="New over recorded speed-up that must be kept."),
     ] = NO_WORSE,
+    min_speed: Annotated[
+        float,
+        typer.Option(
+            "--min-speed",
+            min=0.1,
+            max=2.0,
+            help="New over recorded speed that must be kept: coarse, since a machine differs from day to day.",
+        ),
+    ] = NO_SLOWER,
     arm: Annotated[
         list[str] | None,
         typer.Option("--arm", help="Judge this arm only; may be repeated.", show_default=False),
@@ -54,10 +63,11 @@ def compare(
         ),
     ] = None,
 ) -> None:
-    """Test a new run against a recorded one of the same question; exit 0 only if no arm got slower.
+    """Test a new run against a recorded one of the same question; exit 0 only if nothing was lost.
 
-    For example before and after an upgrade of the engine, on the same machine: exit code 10 is a regression of
-    speed, 11 another output, 12 a tail latency or memory, 20 INCONCLUSIVE, 30 runs that cannot be compared.
+    For example before and after an upgrade of the engine, on the same machine. Exit code 10 is a regression of a
+    speed-up or a speed, 11 another output, 12 a tail latency or memory, 20 INCONCLUSIVE, 30 runs that cannot be
+    compared.
     """
     if format_ is not None and format_ not in _PRINTERS:
         raise CliError(f"--format {format_}: choose one of {', '.join(_PRINTERS)}")
@@ -65,7 +75,7 @@ def compare(
         runs = [RunDir.open(path) for path in (recorded, new)]
         for run in runs:
             _check_arms(run, arm or ())
-        result = compare_runs(runs[0], runs[1], required=min_ratio, only=arm or ())
+        result = compare_runs(runs[0], runs[1], required=min_ratio, slowest=min_speed, only=arm or ())
     if format_ is None:
         render_comparison(result, Console())
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from specbench.analysis.comparable import changes, left_out
 from specbench.analysis.run import analyse
 from specbench.report.comparison_model import ArmChange, Change, Comparison, RunName
-from specbench.verdict.regression import NO_WORSE, judge_regression
+from specbench.verdict.regression import NO_SLOWER, NO_WORSE, judge_regression
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 
 def compare(
-    before: RunDir, after: RunDir, *, required: float = NO_WORSE, only: Sequence[str] = ()
+    before: RunDir,
+    after: RunDir,
+    *,
+    required: float = NO_WORSE,
+    slowest: float = NO_SLOWER,
+    only: Sequence[str] = (),
 ) -> Comparison:
     """Judge a new run against a recorded one; see `judge_regression`.
 
@@ -29,7 +34,7 @@ def compare(
         RunFileError: a file of a run is missing or damaged.
     """
     old, new = analyse(before), analyse(after)
-    found = judge_regression(old, new, required=required, only=only)
+    found = judge_regression(old, new, required=required, slowest=slowest, only=only)
     confidence = new.manifest.confidence
     comparable = found.decision != "INVALID" or bool(found.arms)
     return Comparison(
@@ -39,6 +44,7 @@ def compare(
         headline=found.headline,
         reasons=found.reasons,
         required=required,
+        slowest=slowest,
         confidence=confidence,
         before=_name(old.manifest),
         after=_name(new.manifest),
@@ -60,41 +66,34 @@ def _name(manifest: Manifest) -> RunName:
 
 
 def _over_traffic(found: Regression, confidence: float) -> list[ArmChange]:
-    return [
-        _arm(arm, None, decided, found.between[arm].over_mix, confidence)
-        for arm, decided in found.arms.items()
-    ]
+    return [_arm(arm, None, decided, found.between[arm], confidence) for arm, decided in found.arms.items()]
 
 
 def _at_loads(found: Regression, confidence: float) -> list[ArmChange]:
-    rows = []
-    for load in found.loads:
-        for arm in found.arms:
-            x = found.between[arm]
-            rows.append(_arm(arm, load, found.at[arm, load], x.speed[load], confidence, x))
-    return rows
+    return [
+        _arm(arm, load, found.at[arm, load], found.between[arm], confidence)
+        for load in found.loads
+        for arm in found.arms
+    ]
 
 
-def _arm(
-    arm: str, load: str | None, decided: Decided, speed: UnpairedRatio, confidence: float, x: Between | None = None
-) -> ArmChange:  # fmt: skip
-    more: dict[str, Change | dict[str, Change]] = {}
-    if x is not None and load is not None:
-        if load in x.speedup:
-            more["speedup"] = _change(x.speedup[load], confidence)
-        more["tokens_per_step"] = _change(x.tokens_per_step[load], confidence)
-        more["tails"] = {
-            metric: _change(ratio, confidence, 1000.0)
-            for (metric, at), ratio in x.tails.items()
-            if at == load and (ratio.before or ratio.after)
-        }
+def _arm(arm: str, load: str | None, decided: Decided, x: Between, confidence: float) -> ArmChange:
+    speedup = x.speedup_over_mix if load is None else x.speedup.get(load)
     return ArmChange(
         arm=arm,
         load=load,
         decision=decided.decision,
         reasons=decided.reasons,
-        speed=_change(speed, confidence),
-        **more,  # type: ignore[arg-type]
+        speed=_change(x.over_mix if load is None else x.speed[load], confidence),
+        speedup=None if speedup is None else _change(speedup, confidence),
+        tokens_per_step=None if load is None else _change(x.tokens_per_step[load], confidence),
+        tails=None
+        if load is None
+        else {
+            metric: _change(ratio, confidence, 1000.0)
+            for (metric, at), ratio in x.tails.items()
+            if at == load and (ratio.before or ratio.after)
+        },
     )
 
 

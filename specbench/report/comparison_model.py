@@ -32,7 +32,7 @@ class ArmChange(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         speed: output tokens/s; at an open load or a trace 1 / mean latency in seconds; over the traffic relative
             to the recorded run.
-        speedup: over the baseline of its own run; null for the baseline and over the traffic.
+        speedup: over the baseline of its own run; null for the baseline.
         tokens_per_step: of a request; null over the traffic.
         tails: percentile's name to milliseconds; null over the traffic.
     """
@@ -61,7 +61,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """A new run against a recorded one.
 
     Attributes:
-        required: ratio of speeds that must be kept.
+        required: ratio of speed-ups that must be kept.
+        slowest: ratio of speeds that must be kept.
         arms: over the traffic first, then by load.
         changes: what was not the same in the two runs, a line each.
         left_out: arms and loads that could not be compared.
@@ -74,6 +75,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     headline: str
     reasons: tuple[str, ...]
     required: float
+    slowest: float
     confidence: float
     before: RunName
     after: RunName

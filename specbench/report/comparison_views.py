@@ -25,14 +25,19 @@ MOST_CHANGES: Final = 12
 
 COLUMNS: Final = (
     "Arm",
-    "Speed before",
-    "after",
-    "New / recorded",
+    "Speed",
+    "Speed, ratio",
     "Speedup",
+    "Speedup, ratio",
     "Tokens/step",
-    "TTFT p95",
+    "TTFT p95, ratio",
     "Verdict",
 )
+NARROW: Final = ("Arm", "Speed, ratio", "Speedup", "Speedup, ratio", "Verdict")
+"""What fits in a terminal of 80 columns."""
+
+WIDE: Final = 130
+
 TRAFFIC: Final = "Over the traffic"
 
 _STYLE: Final = {"GO": "green", "NO-GO": "bold red", "INCONCLUSIVE": "yellow", "INVALID": "magenta"}
@@ -49,15 +54,18 @@ def render_comparison(result: Comparison, console: Console) -> None:
         console.print(Text(f"  {_line(reason)}"), soft_wrap=True)
     console.print()
     console.print(Text(_runs(result)), soft_wrap=True)
+    columns = COLUMNS if console.width >= WIDE else NARROW
     for title, rows in _tables(result):
         table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-        for i, column in enumerate(COLUMNS):
+        for column in columns:
+            edge = column in (COLUMNS[0], COLUMNS[-1])
             table.add_column(
-                column, justify="left" if i in (0, len(COLUMNS) - 1) else "right", overflow="fold"
+                column, justify="left" if edge else "right", overflow="fold", no_wrap=column != COLUMNS[0]
             )
         for row in rows:
+            cells = dict(zip(COLUMNS, _cells(row), strict=True))
             table.add_row(
-                *(Text(x) for x in _cells(row)[:-1]), Text(row.decision, style=_STYLE[row.decision])
+                *(Text(cells[x], style=_STYLE[row.decision] if x == COLUMNS[-1] else "") for x in columns)
             )
         console.print()
         console.print(table)
@@ -141,26 +149,25 @@ def _tables(result: Comparison) -> list[tuple[str, list[ArmChange]]]:
 def _cells(row: ArmChange) -> tuple[str, ...]:
     """The texts of a row, in the order of the columns."""
     tail = (row.tails or {}).get("ttft_p95")
-    relative = row.load is None
     return (
         _line(row.arm),
-        fmt.DASH if relative else fmt.number(row.speed.before),
-        fmt.DASH if relative else fmt.number(row.speed.after),
+        fmt.DASH if row.load is None else _from_to(row.speed, fmt.number),
         _ratio(row.speed),
         _from_to(row.speedup, fmt.times),
+        _ratio(row.speedup),
         _from_to(row.tokens_per_step, fmt.number),
-        fmt.DASH if tail is None else _ratio(tail),
+        _ratio(tail),
         row.decision,
     )
 
 
-def _ratio(change: Change) -> str:
-    if change.ratio is None:
+def _ratio(change: Change | None) -> str:
+    if change is None or change.ratio is None:
         return fmt.DASH
-    text = f"{change.ratio:.3f}x"
+    text = fmt.times(change.ratio)
     if change.low is None or change.high is None:
         return text
-    return f"{text} [{change.low:.3f}, {change.high:.3f}]"
+    return f"{text} [{change.low:.2f}, {change.high:.2f}]"
 
 
 def _from_to(change: Change | None, show: Callable[[float | None], str]) -> str:
@@ -174,7 +181,9 @@ def _runs(result: Comparison) -> str:
     return (
         f"Recorded: {_line(before.run_id)} ({_line(before.engine)}). New: {_line(after.run_id)} "
         f"({_line(after.engine)}). Ratios are new over recorded with {result.confidence:.0%} intervals over launches; "
-        "launches of one run do not show how a machine differs from day to day: the baseline is the control."
+        "a machine is not the same at two times, which no spread of launches shows, so speeds are judged coarsely "
+        f"({fmt.times(result.slowest)}) and speed-ups, each over the baseline of its own run, sharply "
+        f"({fmt.times(result.required)})."
     )
 
 

@@ -60,6 +60,10 @@ def test_speeds_speedups_and_the_mix(tmp_path: Path) -> None:
     assert x.speed["c4"].value == pytest.approx(1 / 1.1, rel=1e-3)
     assert x.over_mix.value == pytest.approx(1 / 1.1, rel=1e-3)
     assert x.speedup["c1"].value == pytest.approx(1.0, rel=1e-3)
+    assert x.speedup_over_mix is not None
+    assert x.speedup_over_mix.before == analyse(old).mix["ngram-k4"].per_round
+    base = between(analyse(old), analyse(new), "baseline", ("c1", "c4"))
+    assert (base.speedup, base.speedup_over_mix, base.tail_ratios) == ({}, None, {})
     assert x.tokens_per_step["c1"].value == pytest.approx(1.0)
     assert len(x.over_mix.before) == len(x.over_mix.after) == 3
 
