@@ -44,8 +44,8 @@ class UnpairedRatio:
     @property
     def why_null(self) -> str | None:
         """Why there is no ratio."""
-        missing = [name for name, x in (("before", self.before), ("after", self.after)) if not x]
-        return f"no valid launch {' and '.join(missing)}" if missing else None
+        missing = [name for name, x in (("recorded", self.before), ("new", self.after)) if not x]
+        return f"no valid round in the {' and the '.join(missing)} run" if missing else None
 
     def interval(self, confidence: float) -> tuple[float, float] | None:
         """Two-sided Welch interval at ``confidence`` (0 to 1); null unless both have two launches."""

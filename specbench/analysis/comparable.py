@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING, Any, Final
 
 from specbench.config.identity import differences
+
+_DIGEST: Final = re.compile(r"\b[0-9a-f]{64}\b")
 
 if TYPE_CHECKING:
     from specbench.analysis.run import RunAnalysis
@@ -23,7 +26,7 @@ def incomparable(before: Manifest, after: Manifest) -> tuple[str, ...]:
             "repeat the recorded run on this one"
         )
     schemas = [x.meaning.get("measurement_schema") for x in (before, after)]
-    if schemas[0] != schemas[1]:
+    if None not in schemas and schemas[0] != schemas[1]:
         found.append(
             f"specbench {before.specbench} and {after.specbench} measure cells differently: repeat the recorded run"
         )
@@ -67,7 +70,10 @@ def left_out(before: Manifest, after: Manifest) -> tuple[str, ...]:
 
 def changes(before: RunAnalysis, after: RunAnalysis) -> tuple[str, ...]:
     """What was not the same, a line each: the question, then what the engine says that it resolved."""
-    lines = differences(before.manifest.meaning, after.manifest.meaning)
+    lines = [
+        _DIGEST.sub(lambda x: x[0][:12], x)
+        for x in differences(before.manifest.meaning, after.manifest.meaning)
+    ]
     if before.manifest.specbench != after.manifest.specbench:
         lines.append(f"specbench: {before.manifest.specbench} -> {after.manifest.specbench}")
     for key in ("os", "gpus"):
@@ -99,8 +105,8 @@ def _first_launches(run: RunAnalysis) -> dict[str, LaunchRecord]:
 def _no_load(before: Manifest, after: Manifest) -> str:
     shared = {x.id for x in before.loads} & {x.id for x in after.loads}
     if not shared:
-        names = [", ".join(x.id for x in m.loads) for m in (before, after)]
-        return f"no load is in both runs: {names[0]} and {names[1]}"
+        names = [", ".join(x.id for x in m.loads) or "none" for m in (before, after)]
+        return f"no load is in both runs: {names[0]} in the recorded one, {names[1]} in the new one"
     return (
         f"the runs sent other requests at {', '.join(sorted(shared))}: the workload, its seed or the number of "
         "requests was changed"

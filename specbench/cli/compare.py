@@ -79,7 +79,7 @@ def compare(
     if format_ is None:
         render_comparison(result, Console())
     else:
-        typer.echo(_PRINTERS[format_](result).decode())
+        typer.echo(_PRINTERS[format_](result).decode(), nl=False)
     raise typer.Exit(exit_code(result.exit_code, inconclusive))
 
 

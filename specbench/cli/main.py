@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import sys
 from typing import Any, Final
@@ -10,7 +11,7 @@ import typer
 
 from specbench import __version__
 from specbench.cli.errors import CliError
-from specbench.cli.streams import outlive_readers
+from specbench.cli.streams import leads_nowhere, outlive_readers
 from specbench.verdict.exit_codes import ExitCode
 
 COMMANDS: Final = (
@@ -63,5 +64,11 @@ def main(argv: list[str] | None = None) -> Any:
     except CliError as error:
         typer.secho(f"error: {error}", err=True, fg=typer.colors.RED)
         sys.exit(int(error.exit_code))
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        leads_nowhere(sys.stdout)
+        typer.secho(f"error: cannot write the output: {error.strerror}", err=True, fg=typer.colors.RED)
+        sys.exit(int(ExitCode.ENVIRONMENT))
     except KeyboardInterrupt:
         sys.exit(int(ExitCode.INTERRUPTED))

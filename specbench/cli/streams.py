@@ -42,9 +42,14 @@ class Unbroken:
         """Let the descriptor lead to nowhere: what is still in buffers above it goes there too."""
         if error.errno not in _READER_GONE:
             raise error
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self._stream.fileno())
-        os.close(nowhere)
+        leads_nowhere(self._stream)
+
+
+def leads_nowhere(stream: TextIO) -> None:
+    """Let a stream's descriptor lead to nowhere, and with it what its buffers still hold."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def outlive_readers() -> None:

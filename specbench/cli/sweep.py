@@ -199,13 +199,17 @@ def _conduct(prepared: Prepared, directory: RunDir, console: Console, plain: boo
 
 
 def run_until_signal(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run it; SIGINT, SIGTERM and SIGHUP end it in order, with the engines stopped."""
+    """Run it; SIGINT, SIGTERM and SIGHUP end it in order, with the engines stopped.
+
+    An ignored SIGHUP stays ignored: that is how ``nohup`` keeps a sweep alive without its terminal.
+    """
 
     async def main() -> None:
         task = asyncio.current_task()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, lambda: task.cancel() if task else None)
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                loop.add_signal_handler(number, lambda: task.cancel() if task else None)
         await work()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -111,7 +111,8 @@ class Guard:
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         ended: list[int] = []
         for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(signum, lambda number, _: ended.append(number))
+            if signum != signal.SIGHUP or signal.getsignal(signum) != signal.SIG_IGN:  # as nohup leaves it
+                signal.signal(signum, lambda number, _: ended.append(number))
         signal.signal(signal.SIGCHLD, lambda *_: None)
         try:
             # The guard has one thread, so preexec_fn is safe here.

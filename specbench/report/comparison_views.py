@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 from rich.table import Table
-from rich.text import Text
 
 from specbench.report import formatting as fmt
 from specbench.report.jsonfile import checked
 from specbench.report.markdown import escape
+from specbench.report.terminal import Printer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +39,7 @@ NARROW: Final = ("Arm", "Speed, ratio", "Speedup", "Speedup, ratio", "Verdict")
 WIDE: Final = 130
 
 TRAFFIC: Final = "Over the traffic"
+CHANGES: Final = "What differs"
 
 _STYLE: Final = {"GO": "green", "NO-GO": "bold red", "INCONCLUSIVE": "yellow", "INVALID": "magenta"}
 _MARK: Final = {"GO": "✅", "NO-GO": "❌", "INCONCLUSIVE": "❔", "INVALID": "⚠️"}
@@ -47,16 +48,17 @@ _JUNIT: Final = {"NO-GO": "failure", "INVALID": "error", "INCONCLUSIVE": "skippe
 
 def render_comparison(result: Comparison, console: Console) -> None:
     """Print it."""
-    console.print(
-        Text(f"{result.verdict}: {_line(result.headline)}", style=_STYLE[result.verdict]), soft_wrap=True
-    )
+    text = Printer(console).text
+    console.print(text(f"{result.verdict}: {_line(result.headline)}", _STYLE[result.verdict]), soft_wrap=True)
     for reason in result.reasons:
-        console.print(Text(f"  {_line(reason)}"), soft_wrap=True)
+        console.print(text(f"  {_line(reason)}"), soft_wrap=True)
+    for line in result.left_out:
+        console.print(text(f"  not compared: {_line(line)}"), soft_wrap=True)
     console.print()
-    console.print(Text(_runs(result)), soft_wrap=True)
+    console.print(text(_runs(result)), soft_wrap=True)
     columns = COLUMNS if console.width >= WIDE else NARROW
     for title, rows in _tables(result):
-        table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+        table = Table(title=text(title), title_justify="left", box=None, pad_edge=False)
         for column in columns:
             edge = column in (COLUMNS[0], COLUMNS[-1])
             table.add_column(
@@ -65,19 +67,18 @@ def render_comparison(result: Comparison, console: Console) -> None:
         for row in rows:
             cells = dict(zip(COLUMNS, _cells(row), strict=True))
             table.add_row(
-                *(Text(cells[x], style=_STYLE[row.decision] if x == COLUMNS[-1] else "") for x in columns)
+                *(text(cells[x], _STYLE[row.decision] if x == COLUMNS[-1] else "") for x in columns)
             )
         console.print()
         console.print(table)
-    for title, lines in _notes(result):
+    if result.changes:
         console.print()
-        console.print(Text(title, style="bold"))
-        for line in lines[:MOST_CHANGES]:
-            console.print(Text(f"  {_line(line)}"), soft_wrap=True)
-        if len(lines) > MOST_CHANGES:
-            console.print(
-                Text(f"  and {len(lines) - MOST_CHANGES} more (--format markdown shows all)"), soft_wrap=True
-            )
+        console.print(text(CHANGES, "bold"))
+        for line in result.changes[:MOST_CHANGES]:
+            console.print(text(f"  {_line(line)}"), soft_wrap=True)
+        if len(result.changes) > MOST_CHANGES:
+            more = len(result.changes) - MOST_CHANGES
+            console.print(text(f"  and {more} more (--format markdown shows all)"), soft_wrap=True)
 
 
 def comparison_markdown(result: Comparison) -> str:
@@ -190,7 +191,7 @@ def _runs(result: Comparison) -> str:
 def _notes(result: Comparison) -> list[tuple[str, tuple[str, ...]]]:
     return [
         (title, lines)
-        for title, lines in (("What differs", result.changes), ("Not compared", result.left_out))
+        for title, lines in ((CHANGES, result.changes), ("Not compared", result.left_out))
         if lines
     ]
 

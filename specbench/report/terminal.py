@@ -47,7 +47,7 @@ _ASCII: Final = str.maketrans({"–": "-", "…": "~", "•": "*", "—": "-"})
 
 def render(result: Result, console: Console) -> None:
     """Print the result. Colour and box characters are left out where the console cannot show them."""
-    printer = _Printer(console)
+    printer = Printer(console)
     console.print(printer.verdict(result))
     for load in tables.ordered_loads(result):
         printer.load(result, load)
@@ -58,7 +58,7 @@ def render(result: Result, console: Console) -> None:
     printer.deploy(result)
 
 
-class _Printer:
+class Printer:
     """Text that the console's encoding can write, never read as rich markup."""
 
     def __init__(self, console: Console) -> None:

@@ -110,8 +110,24 @@ class RunDir:
             os.close(fd)
 
     def manifest(self) -> r.Manifest:
-        """Read ``manifest.json``."""
-        return read_json(self.path / "manifest.json", r.Manifest, r.MANIFEST_SCHEMA)
+        """Read ``manifest.json``.
+
+        Raises:
+            RunFileError: it is missing or damaged, or says what no sweep would write.
+        """
+        path = self.path / "manifest.json"
+        manifest = read_json(path, r.Manifest, r.MANIFEST_SCHEMA)
+        ids = {a.id for a in manifest.arms}
+        lost = next((a.baseline for a in manifest.arms if a.baseline not in ids), None)
+        if lost is not None:
+            raise RunFileError(
+                f"{path} has no arm {lost}, which the others are compared with; restore the file"
+            )
+        if not 0.5 < manifest.confidence < 1:
+            raise RunFileError(f"{path}: confidence is {manifest.confidence}; it lies between 0.5 and 1")
+        if any(not share >= 0 for share in manifest.traffic.values()):
+            raise RunFileError(f"{path}: a share of traffic is below 0; restore the file")
+        return manifest
 
     def write_manifest(self, manifest: r.Manifest) -> None:
         """Write it once, before the first launch."""

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -30,6 +31,7 @@ MAX_BYTES: Final = 64 << 20
 
 LAST_LINES: Final = 3
 LINE_CHARACTERS: Final = 200
+_FOLDER: Final = ".task-"
 _POLL_S: Final = 0.02
 _STOP_S: Final = GRACE_S + guard.ORPHAN_GRACE_S + guard.KILL_WAIT_S + 5.0
 
@@ -46,7 +48,9 @@ async def run_scorer(command: Sequence[str], cwd: Path, asked: bytes, timeout_s:
         OSError: the files for it could not be written.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".task-", dir=log.parent) as folder:
+    for stale in log.parent.glob(f"{_FOLDER}*"):  # of a scoring that was killed; the run is locked
+        shutil.rmtree(stale, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=_FOLDER, dir=log.parent) as folder:
         given, printed = Path(folder, "in"), Path(folder, "out")
         running = _Running.start(command, cwd, asked, given, printed, log)
         try:
@@ -99,7 +103,9 @@ def read_scores(printed: bytes, ids: Collection[str]) -> dict[str, float]:
                 f"{where} scores {name} again, after line {lines[name]}; print one line per id"
             )
         if not isinstance(score, int | float) or not 0.0 <= score <= 1.0:
-            raise ScorerFailed(f"{where}: the score of {name} is {_shown(score)}; give a number from 0 to 1")
+            raise ScorerFailed(
+                f"{where}: the score of {name} is {_plain(json.dumps(score))}; give a number from 0 to 1"
+            )
         lines[name], scores[name] = number, float(score)
     missing = [name for name in ids if name not in scores]
     if missing:
@@ -113,7 +119,8 @@ def read_scores(printed: bytes, ids: Collection[str]) -> dict[str, float]:
 class _Running:
     """A command under its guard."""
 
-    def __init__(self, child: subprocess.Popen[bytes], control: socket.socket) -> None:
+    def __init__(self, name: str, child: subprocess.Popen[bytes], control: socket.socket) -> None:
+        self._name = _plain(name)
         self._guard, self._control = child, control
         self._inbox = b""
         self._told: dict[str, Any] = {}
@@ -139,7 +146,7 @@ class _Running:
                 start_new_session=True,
             )
         ours.setblocking(False)
-        return cls(child, ours)
+        return cls(command[0], child, ours)
 
     async def wait(self, timeout_s: float, files: Sequence[Path]) -> int:
         """The exit code; negative for a signal."""
@@ -149,8 +156,8 @@ class _Running:
             self._receive()
             if "error" in self._told:
                 raise ScorerFailed(
-                    f"the scorer cannot be started: {self._told['error']}; set parity.task.command to a command that "
-                    "runs here"
+                    f"the scorer {self._name} cannot be started: {self._told['error']}; set parity.task.command to a "
+                    "command that runs here: a script needs its interpreter before it, or `chmod +x` and a #! line"
                 )
             if "exit" in self._told:
                 return int(self._told["exit"])

@@ -20,7 +20,7 @@ from specbench.analysis.between import Between, UnpairedRatio, between
 from specbench.analysis.comparable import incomparable, shared_loads
 from specbench.analysis.tails import METRICS
 from specbench.verdict.exit_codes import ExitCode
-from specbench.verdict.rule import Decided, Decision, exceeded, why_invalid
+from specbench.verdict.rule import Decided, Decision, exceeded_by_kind, why_invalid
 from specbench.verdict.unchanged import changed
 from specbench.verdict.words import interval_text, ratio_text
 
@@ -66,17 +66,25 @@ def judge_regression(
         only: ids of the arms that are judged; all that both runs have if empty.
     """
     why = incomparable(before.manifest, after.manifest)
+    head = "The runs cannot be compared."
     if why:
-        head = "The runs cannot be compared."
         return Regression("INVALID", ExitCode.INVALID, head, why, {}, {}, {}, ())
     loads = shared_loads(before.manifest, after.manifest)
     known = {x.id for x in before.manifest.arms}
     arms = [x.id for x in after.manifest.arms if x.id in known and (not only or x.id in only)]
+    speculative = {x.id for x in after.manifest.arms if x.method is not None}
+    if not only and not speculative.intersection(arms):
+        why = (
+            "no speculative arm is in both runs, so nothing says whether speculation lost",
+            *_arms_of(before, after),
+        )
+        return Regression("INVALID", ExitCode.INVALID, head, why, {}, {}, {}, ())
     rule = _Rule(before, after, required, slowest, len(arms))
     found = {arm: between(before, after, arm, loads) for arm in arms}
     at = {(arm, load): rule.at(x, load) for arm, x in found.items() for load in loads}
     decided = {arm: rule.arm(x, loads) for arm, x in found.items()}
     decision, code, headline = _overall(decided, found, after, required, slowest)
+    headline += _unfinished(before, after) + _elsewhere(at, decided)
     reasons = tuple(f"{arm}: {'; '.join(d.reasons)}" for arm, d in decided.items())
     return Regression(decision, code, headline, reasons, decided, at, found, loads)
 
@@ -94,8 +102,17 @@ class _Rule:
         weighted = [load for load, share in self.after.manifest.traffic.items() if share > 0]
         unknown = [load for load in weighted if load not in loads]
         if unknown:
-            return Decided("INVALID", (f"the runs do not share {', '.join(unknown)}, part of the traffic",))
-        return self._judged(x, x.over_mix, x.speedup_over_mix, weighted, " over the traffic")
+            why = (
+                f"{', '.join(unknown)} is part of the traffic (verdict.traffic) and not in both runs with the same "
+                "requests: repeat the recorded run with this config"
+            )
+            return Decided("INVALID", (why,))
+        if not weighted:
+            return Decided("INVALID", ("no load has a share of the traffic: set verdict.traffic",))
+        # A rate or a trace is where limits of latency are checked, whether it has a share or not.
+        kinds = {y.id: y.kind for y in self.after.manifest.loads}
+        guarded = [load for load in loads if load in weighted or kinds[load] != "closed"]
+        return self._judged(x, x.over_mix, x.speedup_over_mix, guarded, " over the traffic")
 
     def at(self, x: Between, load: str) -> Decided:
         """At one load."""
@@ -133,19 +150,18 @@ class _Rule:
         bounds = ratio.interval(confidence)
         strict = ratio.interval(1 - (1 - confidence) / self.arms)
         if bounds is None or strict is None:
-            counts = f"{len(ratio.before)} recorded and {len(ratio.after)} new"
-            text = f"{ratio_text(ratio.value)} {of}, from {counts} launches"
+            text = f"{ratio_text(ratio.value)} {of}, from {_rounds(ratio)}"
             return Decided(
                 "INCONCLUSIVE", (f"{text}: without two of each there is no interval, so no claim",)
             )
-        text = f"{ratio_text(ratio.value)} {interval_text(bounds)} {of}"
+        text = f"{ratio_text(ratio.value)} {interval_text(bounds)} {of} ({_rounds(ratio)})"
         if bounds[0] > required:
             return Decided("GO", (f"{text}: at least {theta}",))
         if strict[1] < required:
             return Decided("NO-GO", (f"{text}: below the required {theta}",))
         needed = ratio.launches_needed(required, confidence)
         ask = (
-            f"about {needed} launches in each run would"
+            f"about {needed} rounds in each run would"
             if needed is not None and needed > min(len(ratio.before), len(ratio.after))
             else "it is too close to call"
         )
@@ -157,9 +173,12 @@ class _Rule:
         left: list[str] = []
         confidence = self.after.manifest.confidence
         for load in loads:
-            was = exceeded(self.before, self.before.at[x.arm, load])
-            now = exceeded(self.after, self.after.at[x.arm, load])
-            failed += [f"at {load}: {reason}" for reason in now if not was]
+            # Both by the limits of the new run: a limit that is new is no loss.
+            was = exceeded_by_kind(self.after.manifest, self.before.at[x.arm, load])
+            now = exceeded_by_kind(self.after.manifest, self.after.at[x.arm, load])
+            failed += [
+                f"at {load}: {text}; not in the recorded run" for kind, text in now.items() if kind not in was
+            ]
             for metric in METRICS:
                 margin = self.after.manifest.rule.margins.get(metric.id)
                 ratio = x.tail_ratios.get((metric.id, load))
@@ -205,7 +224,36 @@ def _overall(
     kept = (
         f"at least {ratio_text(required)} of the recorded speed-ups and {ratio_text(slowest)} of the speeds"
     )
-    return "GO", ExitCode.OK, f"No regression: {kept}.{_control(found, after)}"
+    head = f"No regression over the traffic: {kept}.{_control(found, after)}"
+    return "GO", ExitCode.OK, head
+
+
+def _rounds(ratio: UnpairedRatio) -> str:
+    return f"{len(ratio.before)} recorded and {len(ratio.after)} new rounds"
+
+
+def _arms_of(before: RunAnalysis, after: RunAnalysis) -> tuple[str, ...]:
+    return tuple(
+        f"the {name} run has {', '.join(x.id for x in run.manifest.arms)}"
+        for name, run in (("recorded", before), ("new", after))
+    )
+
+
+def _unfinished(before: RunAnalysis, after: RunAnalysis) -> str:
+    names = [name for name, run in (("recorded", before), ("new", after)) if not run.complete]
+    if not names:
+        return ""
+    return f" Not complete: the {' and the '.join(names)} run; `specbench sweep CONFIG --resume` finishes it."
+
+
+def _elsewhere(at: dict[tuple[str, str], Decided], arms: dict[str, Decided]) -> str:
+    """Losses at single loads of arms that did not lose over the traffic."""
+    lost = [
+        f"{arm} at {load}"
+        for (arm, load), d in at.items()
+        if d.decision == "NO-GO" and arms[arm].decision != "NO-GO"
+    ]
+    return f" By load alone {', '.join(lost)} did lose." if lost else ""
 
 
 def _control(found: dict[str, Between], after: RunAnalysis) -> str:

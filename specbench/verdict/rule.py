@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from specbench.analysis.compare import PairedRatio
     from specbench.analysis.run import ArmLoad, RunAnalysis
-    from specbench.runs.records import LoadRecord
+    from specbench.runs.records import LoadRecord, Manifest
     from specbench.verdict.campaign import State
     from specbench.verdict.guards import GuardState
     from specbench.verdict.tail_guards import Guards
@@ -114,8 +114,10 @@ def judge(run: RunAnalysis, *, open_check: bool = True) -> Verdict:
     if open_check:
         at = {(arm, load): _if_checked(run, arm, d) for (arm, load), d in at.items()}
         decided = {arm: _if_checked(run, arm, d) for arm, d in decided.items()}
-    letter, why = grade(run)
     choice = _choice(run, decided, at)
+    letter, why = grade(
+        run, choice.arm if choice is not None and decided[choice.arm].decision == "GO" else None
+    )
     if state is None:
         decision, code, headline, reasons = _overall(run, decided, choice)
     else:
@@ -282,23 +284,28 @@ def _speed(run: RunAnalysis, ratio: PairedRatio, arms: int, of: str = "") -> Dec
 
 def exceeded(run: RunAnalysis, x: ArmLoad) -> tuple[str, ...]:
     """Limits of the config and of KV memory that an arm does not keep at a load, in words."""
-    reasons = []
+    return tuple(exceeded_by_kind(run.manifest, x).values())
+
+
+def exceeded_by_kind(manifest: Manifest, x: ArmLoad) -> dict[str, str]:
+    """What is not kept (``TTFT``, ``TPOT``, ``KV memory``, ``preemptions``), by the limits of a manifest, in words."""
+    found = {}
     for name, limit, values in (
-        ("TTFT", run.manifest.ttft_p95_limit_ms, [c.times.ttft_s for c in x.valid if c.times]),
-        ("TPOT", run.manifest.tpot_p95_limit_ms, [c.times.tpot_s for c in x.valid if c.times]),
+        ("TTFT", manifest.ttft_p95_limit_ms, [c.times.ttft_s for c in x.valid if c.times]),
+        ("TPOT", manifest.tpot_p95_limit_ms, [c.times.tpot_s for c in x.valid if c.times]),
     ):
         pooled = np.concatenate(values) if values else np.empty(0)
         if limit is not None and len(pooled):
             p95 = float(np.quantile(pooled, 0.95)) * 1000
             if p95 > limit:
-                reasons.append(f"{name} p95 is {p95:.0f} ms, the limit is {limit:.0f} ms")
+                found[name] = f"{name} p95 is {p95:.0f} ms, the limit is {limit:.0f} ms"
     usage = [c.window_counters.kv_usage for c in x.valid if c.window_counters and c.window_counters.kv_usage]
     if usage and max(usage) > MAX_KV_USAGE:
-        reasons.append(f"KV memory is {max(usage):.0%} full: this load does not fit beside the draft")
+        found["KV memory"] = f"KV memory is {max(usage):.0%} full: this load does not fit beside the draft"
     preempted = sum((c.window_counters.preemptions or 0) for c in x.valid if c.window_counters)
     if preempted:
-        reasons.append(f"{preempted:.0f} requests were preempted for lack of KV memory")
-    return tuple(reasons)
+        found["preemptions"] = f"{preempted:.0f} requests were preempted for lack of KV memory"
+    return found
 
 
 def why_invalid(x: ArmLoad) -> tuple[str, ...]:

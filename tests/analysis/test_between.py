@@ -30,7 +30,7 @@ def test_one_launch_gives_a_ratio_without_an_interval_and_none_gives_a_reason() 
     assert one.value == pytest.approx(math.sqrt(90 * 91) / 100)
     assert one.interval(0.9) is None
     none = UnpairedRatio((100.0,), ())
-    assert (none.value, none.why_null) == (None, "no valid launch after")
+    assert (none.value, none.why_null) == (None, "no valid round in the new run")
 
 
 def test_equal_launches_leave_no_width() -> None:
@@ -96,8 +96,9 @@ def test_what_cannot_be_compared(tmp_path: Path) -> None:
     assert "different machines: host (cpu, 2 cores) and host (cpu, 64 cores)" in incomparable(m, elsewhere)[0]
     forced = msgspec.structs.replace(other, output_mode="forced")
     assert "output lengths differ in kind: natural and forced" in incomparable(m, forced)[0]
+    mine = msgspec.structs.replace(m, meaning={"measurement_schema": 1})
     schema = msgspec.structs.replace(other, meaning={"measurement_schema": 9})
-    assert "measure cells differently" in incomparable(m, schema)[0]
+    assert "measure cells differently" in incomparable(mine, schema)[0]
     load = LoadRecord(id="c1", concurrency=1, requests=9, workload_digest="9" * 64)
     one = msgspec.structs.replace(other, loads=(load,))
     assert "other requests at c1" in incomparable(m, one)[0]

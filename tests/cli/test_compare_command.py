@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -103,3 +106,32 @@ def test_bad_options_are_told(
 def test_a_folder_that_is_no_run_is_told(runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert _ends("compare", runs[0], runs[0].parent / "nowhere") == 2
     assert "nowhere" in capsys.readouterr().err
+
+
+def test_a_console_of_another_encoding_and_a_narrow_one_show_it(
+    runs: tuple[Path, Path],
+) -> None:
+    for encoding in ("ascii", "latin-1"):
+        done = subprocess.run(
+            [sys.executable, "-m", "specbench.cli", "compare", *map(str, runs)],
+            env={**os.environ, "PYTHONIOENCODING": encoding, "COLUMNS": "80"},
+            capture_output=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (10, b"")
+        lines = done.stdout.decode(encoding).splitlines()
+        row = next(x for x in lines if x.startswith("ngram-k4") and "NO-GO" in x)
+        assert "x -> " in row
+        assert row.rstrip().endswith("NO-GO")
+
+
+def test_a_full_disk_is_told_in_a_line(runs: tuple[Path, Path]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "specbench.cli", "compare", *map(str, runs)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert done.returncode == 3
+    assert done.stderr == b"error: cannot write the output: No space left on device\n"

@@ -166,7 +166,7 @@ def test_scores_are_read() -> None:
         (lines({"id": "a/1", "score": -0.1}), "line 1 .* is -0.1; give"),
         (lines({"id": "a/1", "score": float("nan")}), "line 1 .* is NaN; give"),
         (lines({"id": "a/1", "score": None}), "line 1 .* is null; give"),
-        (lines({"id": "a/1", "score": "1"}), "line 1 .* is 1; give a number"),
+        (lines({"id": "a/1", "score": "1"}), 'line 1 .* is "1"; give a number'),
         (lines(FIRST), "1 of 2 outputs have no score, the first is a/1; print a line for every id"),
         (b"", "2 of 2 outputs have no score, the first is a/0"),
     ],

@@ -44,11 +44,12 @@ def test_an_equal_run_is_no_regression(tmp_path: Path) -> None:
     assert (found.decision, found.exit_code) == ("GO", ExitCode.OK)
     assert {a: d.decision for a, d in found.arms.items()} == {"baseline": "GO", "ngram-k4": "GO"}
     assert found.arms["ngram-k4"].reasons == (
-        "1.00x [1.00, 1.00] of the recorded speed-up over the traffic: at least 0.97x",
-        "1.00x [0.99, 1.01] of the recorded speed over the traffic: at least 0.90x",
+        "1.00x [1.00, 1.00] of the recorded speed-up over the traffic (3 recorded and 3 new rounds): at least 0.97x",
+        "1.00x [0.99, 1.01] of the recorded speed over the traffic (3 recorded and 3 new rounds): at least 0.90x",
     )
     assert (
-        found.headline == "No regression: at least 0.97x of the recorded speed-ups and 0.90x of the speeds."
+        found.headline
+        == "No regression over the traffic: at least 0.97x of the recorded speed-ups and 0.90x of the speeds."
     )
 
 
@@ -56,10 +57,8 @@ def test_a_smaller_speed_up_is_a_regression(tmp_path: Path) -> None:
     found = _judged(tmp_path, _paces({"baseline": 1.0, "ngram-k4": 1.40}))
     assert (found.decision, found.exit_code) == ("NO-GO", ExitCode.NO_GO_SPEED)
     assert found.headline == "Regression: ngram-k4."
-    assert (
-        "0.93x [0.93, 0.93] of the recorded speed-up over the traffic: below the required 0.97x"
-        in found.reasons[1]
-    )
+    assert "0.93x [0.93, 0.93] of the recorded speed-up over the traffic (3 " in found.reasons[1]
+    assert "below the required 0.97x" in found.reasons[1]
     assert found.at["ngram-k4", "c4"].decision == "NO-GO"
     assert found.arms["baseline"].decision == "GO"
 
@@ -83,16 +82,16 @@ def test_a_wide_interval_is_inconclusive_and_says_how_many_launches(tmp_path: Pa
     old = {**pace, **_paces({"ngram-k4": 1.5}, spread=0.03)}
     found = _judged(tmp_path, {**pace, **_paces({"ngram-k4": 1.47}, spread=0.03)}, old)
     assert (found.decision, found.exit_code) == ("INCONCLUSIVE", ExitCode.INCONCLUSIVE)
-    assert "of the recorded speed-up over the traffic does not settle 0.97x" in found.reasons[1]
+    assert "(3 recorded and 3 new rounds) does not settle 0.97x" in found.reasons[1]
     same = _judged(tmp_path / "b", old, old)
-    assert "launches in each run would" in same.reasons[1]
+    assert "rounds in each run would" in same.reasons[1]
 
 
 def test_one_launch_each_claims_nothing(tmp_path: Path) -> None:
     pace = {k: v for k, v in _paces({"baseline": 1.0, "ngram-k4": 1.5}).items() if k[2] == 1}
     found = _judged(tmp_path, pace, pace, rounds=1)
     assert found.decision == "INCONCLUSIVE"
-    assert "from 1 recorded and 1 new launches: without two of each" in found.reasons[0]
+    assert "from 1 recorded and 1 new rounds: without two of each" in found.reasons[0]
 
 
 def test_the_required_ratios_and_the_arms_can_be_chosen(tmp_path: Path) -> None:
@@ -160,7 +159,66 @@ def test_traffic_that_the_runs_do_not_share_is_not_guessed(tmp_path: Path) -> No
     mixed = msgspec.structs.replace(new.manifest, traffic={"c4": 0.5, "c8": 0.5})
     found = judge_regression(old, dataclasses.replace(new, manifest=mixed))
     assert found.decision == "INVALID"
-    assert "the runs do not share c8" in found.reasons[0]
+    assert "c8 is part of the traffic (verdict.traffic) and not in both runs" in found.reasons[0]
+    nothing = msgspec.structs.replace(new.manifest, traffic={})
+    assert (
+        "set verdict.traffic" in judge_regression(old, dataclasses.replace(new, manifest=nothing)).reasons[0]
+    )
+
+
+def test_one_limit_that_was_broken_before_hides_no_other(tmp_path: Path) -> None:
+    old = _run(tmp_path / "old", _paces({"baseline": 1.0, "ngram-k4": 1.5}), tpot_limit_ms=1.0)
+    worse: Paces = {
+        k: Pace(p.step_s, preemptions=6.0)
+        for k, p in _paces({"baseline": 1.0, "ngram-k4": 1.5}).items()
+        if isinstance(p, Pace)
+    }
+    found = judge_regression(old, _run(tmp_path / "new", worse, tpot_limit_ms=1.0))
+    assert (found.decision, found.exit_code) == ("NO-GO", ExitCode.NO_GO_GUARDRAIL)
+    assert "preempted for lack of KV memory; not in the recorded run" in found.reasons[1]
+    assert "TPOT" not in found.reasons[1]
+
+
+def test_a_limit_that_is_new_is_no_loss(tmp_path: Path) -> None:
+    pace = _paces({"baseline": 1.0, "ngram-k4": 1.5})
+    old = _run(tmp_path / "old", pace)
+    assert judge_regression(old, _run(tmp_path / "new", pace, tpot_limit_ms=1.0)).decision == "GO"
+
+
+def test_limits_count_at_a_rate_without_a_share(tmp_path: Path) -> None:
+    pace = {
+        (arm, c, n): Pace(BASE_S / x)
+        for arm, x in (("baseline", 1.0), ("ngram-k4", 1.5))
+        for c in (4, 8)
+        for n in (1, 2, 3)
+    }
+    worse: Paces = {**pace}
+    worse.update({k: Pace(p.step_s, preemptions=6.0) for k, p in pace.items() if k[1] == 8})
+    runs = []
+    for name, own in (("old", pace), ("new", worse)):
+        run = analyse(
+            SyntheticRun(loads=(4, 8), traffic={"c4": 1.0, "c8": 0.0}).write(tmp_path / name, {**own})
+        )
+        runs.append(run)
+    assert judge_regression(*runs).decision == "GO"  # a closed load without a share is only shown
+    assert "By load alone baseline at c8, ngram-k4 at c8 did lose." in judge_regression(*runs).headline
+    loads = tuple(
+        msgspec.structs.replace(x, kind="open") if x.id == "c8" else x for x in runs[1].manifest.loads
+    )
+    rates = dataclasses.replace(runs[1], manifest=msgspec.structs.replace(runs[1].manifest, loads=loads))
+    assert judge_regression(runs[0], rates).exit_code == ExitCode.NO_GO_GUARDRAIL
+
+
+def test_an_unfinished_run_is_told_and_the_baseline_alone_is_no_answer(tmp_path: Path) -> None:
+    pace = _paces({"baseline": 1.0, "ngram-k4": 1.5})
+    old, new = _run(tmp_path / "old", pace), _run(tmp_path / "new", pace)
+    cut = judge_regression(old, dataclasses.replace(new, planned_cells=10))
+    assert cut.headline.endswith("Not complete: the new run; `specbench sweep CONFIG --resume` finishes it.")
+    other = {**_paces({"baseline": 1.0}), **_paces({"ngram-k2": 1.5})}
+    renamed = judge_regression(old, _run(tmp_path / "k2", other, arms=("ngram-k2",)))
+    assert (renamed.decision, renamed.exit_code) == ("INVALID", ExitCode.INVALID)
+    assert renamed.reasons[0].startswith("no speculative arm is in both runs")
+    assert "the new run has baseline, ngram-k2" in renamed.reasons[2]
 
 
 def test_error_rates_at_the_threshold() -> None:
