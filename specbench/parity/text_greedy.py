@@ -7,6 +7,7 @@ the arm should have followed. After it everything differs, and nothing more is t
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ of a bfloat16 model are exact ties, a word is one or two of them, and this is tw
 
 _WORDS: Final = re.compile(r"[A-Za-z0-9]{1,8}|\S")
 """A place without tokens: a short word, a part of a long one, any other sign. Rarely more than two tokens."""
+
+ByPrompt = Mapping[str, TextOutput]
 
 Cause = Literal["tie", "rounding", "unexplained", "untold"]
 
@@ -80,6 +83,26 @@ def by_tokens(other: TextOutput, baseline: TextOutput) -> Pair:
     return Pair(n, None)
 
 
+def spelt_alike(others: ByPrompt, baseline: ByPrompt) -> bool:
+    """Whether two servers spell tokens alike (`` the`` by one is ``\u0120the`` by another).
+
+    Where they do not, tokens part long before the texts do; in most pairs, then no token may be compared.
+    """
+    parted, early = 0, 0
+    for prompt, other in others.items():
+        base = baseline.get(prompt)
+        if base is None or other.tokens is None or base.tokens is None:
+            continue
+        at = leaves_at(by_tokens(other, base))
+        if at == min(len(other.tokens), len(base.tokens)):
+            continue
+        parted += 1
+        same = len(os.path.commonprefix([other.text, base.text]))  # noqa: RUF071 - texts, not paths
+        needed = len("".join(base.tokens[:at])) + max(len(other.tokens[at]), len(base.tokens[at]))
+        early += same > needed
+    return early <= parted / 2
+
+
 def by_words(other: TextOutput, baseline: TextOutput) -> Pair:
     """Compare two outputs that are texts alone."""
     mine, theirs = _WORDS.findall(other.text), _WORDS.findall(baseline.text)
@@ -93,8 +116,8 @@ def by_words(other: TextOutput, baseline: TextOutput) -> Pair:
 
 
 def pairs(
-    others: Mapping[str, TextOutput],
-    baseline: Mapping[str, TextOutput],
+    others: ByPrompt,
+    baseline: ByPrompt,
     prompts: Iterable[str],
     *,
     tokens: bool,

@@ -30,10 +30,17 @@ LOOP_PERIOD: Final = 80
 Matrix = npt.NDArray[np.float32]
 
 
+def _said(output: TextOutput) -> Sequence[str]:
+    """Tokens without the end of text, which not every server lists."""
+    found = output.tokens or ()
+    ended = output.finish_reason == "stop" and found and not output.text.endswith(found[-1])
+    return found[:-1] if ended else found
+
+
 def units(output: TextOutput, *, tokens: bool) -> Sequence[str]:
     """What is counted: tokens, or overlapping trigrams of characters."""
-    if tokens and output.tokens is not None:
-        return output.tokens
+    if tokens:
+        return _said(output)
     return [output.text[i : i + TRIGRAM] for i in range(max(0, len(output.text) - TRIGRAM + 1))]
 
 
@@ -99,7 +106,7 @@ def p_frequencies(groups: Sequence[Sequence[TextOutput]], *, tokens: bool, seed:
 
 def sizes(outputs: Iterable[TextOutput], *, tokens: bool) -> npt.NDArray[np.int64]:
     """Length of each output: tokens, or characters."""
-    return np.array([len(x.tokens or ()) if tokens else len(x.text) for x in outputs], dtype=np.int64)
+    return np.array([len(_said(x)) if tokens else len(x.text) for x in outputs], dtype=np.int64)
 
 
 def p_sizes(arm: npt.NDArray[np.int64], baseline: npt.NDArray[np.int64]) -> float:

@@ -5,7 +5,8 @@ A PASS needs scores: from texts alone nothing bounds what was not seen. What cou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -16,9 +17,8 @@ from specbench.parity.battery import ESCALATE_BELOW, EXACT_LAW, FAIL_BELOW, Tier
 from specbench.parity.data import Role
 from specbench.parity.greedy import HARD_NAT
 from specbench.parity.text_data import TextOutput
+from specbench.parity.text_greedy import ByPrompt
 from specbench.runs.parity import ArmParity, LoadParity, TestResult
-
-ByPrompt = Mapping[str, TextOutput]
 
 AGAIN: Final = "repeat the command with --run RUN (a sweep: --resume)"
 
@@ -89,6 +89,10 @@ def _at_load(load: str, own: Sequence[TextOutput], baseline: Sequence[TextOutput
     """The load itself, and outputs sampled by a second law as a load of their own."""
     first = _Findings(load)
     greedy = _by_prompt(own, (0.0, 1.0), baseline)
+    if not text_greedy.spelt_alike(*greedy[:2]):
+        first.open.append("its server spells tokens in another way than the baseline's: words are compared")
+        own, baseline = ([dataclasses.replace(x, tokens=None, top=None) for x in y] for y in (own, baseline))
+        greedy = _by_prompt(own, (0.0, 1.0), baseline)
     _greedy(first, *greedy)
     laws = sorted(dict.fromkeys(x.law for x in own if not x.greedy), key=lambda law: law != EXACT_LAW)
     found = [first]

@@ -72,6 +72,21 @@ def test_words_are_compared_where_there_are_no_tokens() -> None:
     ).parting == text_greedy.Parting(2, None)
 
 
+def test_tokens_that_another_server_spells_otherwise_are_not_compared() -> None:
+    def respelt(x: TextOutput) -> TextOutput:
+        return dataclasses.replace(x, tokens=tuple(f"_{t}" for t in x.tokens or ()))
+
+    base = both("one two three four five")
+    found = judge_texts("S", "gate", [respelt(x) for x in arm("one two three four five")], base, "why")
+    assert {t.p for t in found.loads[0].tests} == {1.0}
+    assert found.loads[0].divergences == 0
+    assert "c1: its server spells tokens in another way" in found.reasons[0]
+    # Texts that do differ are no matter of spelling.
+    other = judge_texts("S", "gate", arm("one two near far near"), base, "why")
+    assert other.loads[0].divergences == 8
+    assert other.loads[0].tests[0].name == "greedy, first difference"
+
+
 def test_causes_are_counted_and_only_the_unexplained_ones_tested() -> None:
     prompts = [f"p{i}" for i in range(40)]
     base = {p: spelt("a b c d", p) for p in prompts}
@@ -160,6 +175,15 @@ def test_frequencies_keep_their_level() -> None:
     # 200 correct arms: binomial, 4 sigma.
     for level in (0.05, 0.2, 0.5):
         assert abs((found <= level).mean() - level) < 4 * math.sqrt(level * (1 - level) / len(found))
+
+
+def test_an_end_of_text_that_only_some_servers_list_counts_nowhere() -> None:
+    listed = spelt("a b </s>", text="a b", finish_reason="stop")
+    silent = spelt("a b", finish_reason="stop")
+    assert list(text_sampled.sizes([listed, silent], tokens=True)) == [2, 2]
+    assert text_sampled.units(listed, tokens=True) == text_sampled.units(silent, tokens=True)
+    cut = spelt("a b </s>", text="a b", finish_reason="length")  # an end nobody told: a token like any other
+    assert list(text_sampled.sizes([cut], tokens=True)) == [3]
 
 
 def test_loops_are_seen_in_texts() -> None:
