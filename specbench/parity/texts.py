@@ -20,6 +20,9 @@ from specbench.parity.text_data import TextOutput
 from specbench.parity.text_greedy import ByPrompt
 from specbench.runs.parity import ArmParity, LoadParity, TestResult
 
+TOLD: Final = 0.9
+"""Share of prompts whose outputs must have tokens for tokens to be compared, and the rest left out."""
+
 AGAIN: Final = "repeat the command with --run RUN (a sweep: --resume)"
 
 
@@ -118,12 +121,11 @@ def _by_prompt(
 
 
 def _greedy(f: _Findings, arm: ByPrompt, base: ByPrompt, again: ByPrompt) -> None:
-    prompts = [p for p in arm if p in base and p in again]
+    prompts, tokens = _common(arm, base, again)
     if not prompts:
         f.open.append(_missing("greedy", arm, base, again))
         return
     groups = [[x[p] for p in prompts] for x in (arm, base, again)]
-    tokens = all(x.tokens is not None for group in groups for x in group)
     told = tokens and any(x.top and any(x.top) for x in groups[1])
     mine, theirs = (text_greedy.pairs(x, base, prompts, tokens=told) for x in (arm, again))
     if told:
@@ -156,12 +158,11 @@ def _greedy(f: _Findings, arm: ByPrompt, base: ByPrompt, again: ByPrompt) -> Non
 
 def _sampled(f: _Findings, arm: ByPrompt, base: ByPrompt, again: ByPrompt, greedy: ByPrompt) -> None:
     """``greedy``: the baseline's own greedy texts (A)."""
-    prompts = [p for p in arm if p in base and p in again]
+    prompts, tokens = _common(arm, base, again)
     if not prompts:
         f.open.append(_missing("sampled", arm, base, again))
         return
     groups = [[x[p] for p in prompts] for x in (arm, base, again)]
-    tokens = all(x.tokens is not None for group in groups for x in group)
     what = "tokens" if tokens else "trigrams of characters"
     f.add(
         "sampled, frequencies",
@@ -181,6 +182,13 @@ def _sampled(f: _Findings, arm: ByPrompt, base: ByPrompt, again: ByPrompt, greed
             f"own after {theirs.mean():.1f}",
         )
     f.sampled_tokens = _ends(f, "sampled", groups[0], [*groups[1], *groups[2]], tokens=tokens)
+
+
+def _common(arm: ByPrompt, base: ByPrompt, again: ByPrompt) -> tuple[list[str], bool]:
+    """Prompts that all three answered, and whether to compare tokens: of the prompts of which all have them."""
+    prompts = [p for p in arm if p in base and p in again]
+    told = [p for p in prompts if all(x[p].tokens is not None for x in (arm, base, again))]
+    return (told, True) if told and len(told) >= TOLD * len(prompts) else (prompts, False)
 
 
 def _missing(kind: str, arm: ByPrompt, base: ByPrompt, again: ByPrompt) -> str:

@@ -20,10 +20,17 @@ if TYPE_CHECKING:
 TOP_LOGPROBS: Final = 5
 """Alternatives per token: what hosted servers give at most."""
 
+COVERED: Final = 0.9
+"""Share of a text's length that its tokens must have; tokens of broken characters may be spelt shorter."""
+
 PROBES: Final = 3
 """Prompts that are tried before a server is taken at its word: the first may be too long for it."""
 PROBE_TOKENS: Final = 4
 PROBE_TIMEOUT_S: Final = 600.0
+
+
+class _OddShape(ValueError):
+    """Logprobs that cannot be read; as good as none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +57,15 @@ async def answer(server: Target, request: Request, *, logprobs: bool) -> Answer:
     words: list[str] = []
     tokens: list[str] = []
     top: list[Alternatives] = []
-    told, finish = False, None
+    told, odd, finish = False, False, None
     async for delta, data in events_of(server, path(request), encode(request, server.model, extra=extra)):
         words.append(delta.text)
         finish = delta.finish_reason or finish
-        found = _logprobs(data) if logprobs else None
+        try:
+            found = _logprobs(data) if logprobs else None
+        except _OddShape:
+            odd = True
+            continue
         if found is not None:
             told = True
             tokens += found[0]
@@ -62,17 +73,22 @@ async def answer(server: Target, request: Request, *, logprobs: bool) -> Answer:
     if finish is None:
         raise ParityError("an output ended without a finish reason")
     text = "".join(words)
-    if not told or (text and not tokens):
+    # Of an output with gaps nobody knows where its tokens stand.
+    if not told or odd or len("".join(tokens)) < COVERED * len(text):
         return Answer(text, finish, None, None)
     return Answer(text, finish, tuple(tokens), tuple(top))
 
 
 def _logprobs(data: bytes) -> tuple[list[str], list[Alternatives]] | None:
-    """Tokens of one event with their alternatives, of either endpoint; null when it has none."""
+    """Tokens of one event with their alternatives, of either endpoint; null when it has none.
+
+    Raises:
+        _OddShape: they are not told as OpenAI's are.
+    """
     choices = msgspec.json.decode(data).get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     found = choice.get("logprobs") if isinstance(choice, dict) else None
-    if not isinstance(found, dict):
+    if found is None or found in ({"content": None}, {"content": None, "refusal": None}):
         return None
     try:
         if isinstance(found.get("content"), list):
@@ -82,9 +98,9 @@ def _logprobs(data: bytes) -> tuple[list[str], list[Alternatives]] | None:
             tokens = [str(x) for x in found["tokens"]]
             top = found.get("top_logprobs") or [None] * len(tokens)
             return tokens, [_listed(at) for _, at in zip(tokens, top, strict=True)]
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return None  # another shape than OpenAI's: as good as none
-    return None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _OddShape from error
+    raise _OddShape
 
 
 def _listed(alternatives: Any) -> Alternatives:

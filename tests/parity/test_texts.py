@@ -281,6 +281,20 @@ def test_what_is_missing_is_said() -> None:
     assert none.loads == ()
 
 
+@pytest.mark.parametrize(("silent", "prompts"), [(1, 19), (3, 20)])
+def test_a_few_outputs_without_tokens_are_left_out(silent: int, prompts: int) -> None:
+    def rows(role: Role) -> list[TextOutput]:
+        return [spelt("a b c", f"p{i}", role) for i in range(20)]
+
+    own = [
+        dataclasses.replace(x, tokens=None, top=None) if i < silent else x for i, x in enumerate(rows(Role.S))
+    ]
+    found = judge_texts("S", "gate", own, rows(Role.A) + rows(Role.A2), "why")
+    first = found.loads[0].tests[0]
+    assert f"of {prompts} texts" in first.words
+    assert (first.name == "greedy, first difference") is (silent == 1)
+
+
 def test_lossy_by_configuration_fails_without_a_test() -> None:
     found = judge_texts("S", "gate", arm("a b c"), both("a b c"), "why", ["typical acceptance"])
     assert (found.decision, found.headline) == ("FAIL", "lossy by configuration: typical acceptance")

@@ -135,9 +135,14 @@ def test_odd_shapes_of_logprobs_are_as_good_as_none() -> None:
     legacy = {"tokens": [" w0"], "top_logprobs": [None]}
     found = from_double(events(legacy, {"tokens": [" w1"], "top_logprobs": [{"b": -2.0, "a": -1.0}]}))
     assert found.tokens == (" w0", " w1")
+    assert from_double(events(legacy, legacy, {"content": None})).tokens is None  # a gap
+    assert from_double(events({"content": None})).tokens is None
     assert found.top == ((), (("a", -1.0), ("b", -2.0)))
     assert from_double(events({"content": [{"text": "w"}]})).tokens is None
     assert from_double(events([-1.0], "none")).tokens is None
+    assert from_double(events({"text_offset": []})).tokens is None
+    # A gap leaves no place of any token known.
+    assert from_double(events(legacy, None, legacy)).tokens is None
 
 
 @pytest.mark.parametrize(
