@@ -126,7 +126,8 @@ def _judge_arm(
     own: Sequence[ScoredSequence],
     baseline: Sequence[ScoredSequence],
 ) -> ArmParity:
-    drafts = {s.key: s for s in (*own, *baseline) if s.scorer == arm.draft}
+    # By the tokens too: two rows of a source may have one id, and outputs of different lengths.
+    drafts = {(s.key, s.output_ids.tobytes()): s for s in (*own, *baseline) if s.scorer == arm.draft}
     own, baseline = ([s for s in x if not s.scorer] for x in (own, baseline))
     lossy = _lossy(manifest, arm)
     if not own or not baseline:
@@ -149,7 +150,9 @@ def _judge_arm(
         low, high = _lookup_range(arm)
         own, baseline = ([with_proposals(s, low, high) for s in x] for x in (own, baseline))
     elif drafts:
-        own, baseline = ([_with_draft(s, drafts.get(s.key)) for s in x] for x in (own, baseline))
+        own, baseline = (
+            [_with_draft(s, drafts.get((s.key, s.output_ids.tobytes()))) for s in x] for x in (own, baseline)
+        )
     try:
         loads = [
             Outputs.of(load, [s for s in own if s.load == load])
