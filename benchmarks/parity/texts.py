@@ -5,6 +5,7 @@ to the tests of texts: tokens stand for themselves, alternatives are the clean m
 twice: with logprobs, and without them (words, trigrams of characters).
 
     python benchmarks/parity/texts.py --replicates 40
+    python benchmarks/parity/texts.py --replicates 400 --tier smoke --tokens 32 --correct
 """
 
 from __future__ import annotations
@@ -68,11 +69,12 @@ class Tally:
 class Study:
     """Replicates of one tier; the same baseline's texts for all cases of a replicate."""
 
-    def __init__(self, prompts: int, seed: int) -> None:
+    def __init__(self, prompts: int, seed: int, tokens: int = MAX_TOKENS) -> None:
         self.model = TableModel()
         self.log_p = self.model.log_probabilities()[0].astype(np.float32)
         self.prompts = np.arange(prompts)
         self.seed = seed
+        self.tokens = tokens
 
     def replicate(self, number: int, cases: tuple[Case, ...], tallies: dict[str, Tally]) -> None:
         """Write, judge and count."""
@@ -111,7 +113,7 @@ class Study:
         written = write(
             self.model,
             self.prompts,
-            MAX_TOKENS,
+            self.tokens,
             rng,
             drafting=drafting,
             k=K,
@@ -191,13 +193,14 @@ def main() -> None:
     parser.add_argument("--replicates", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--tier", choices=sorted(PROMPTS), default="gate")
+    parser.add_argument("--tokens", type=int, default=MAX_TOKENS)
     parser.add_argument("--only", help="cases whose name contains this text")
     parser.add_argument("--correct", action="store_true", help="correct cases only")
     a = parser.parse_args()
     cases = tuple(c for c in CASES if (a.only is None or a.only in c.name) and (c.correct or not a.correct))
     began = time.perf_counter()
     tallies = {case.name: Tally() for case in cases}
-    study = Study(PROMPTS[a.tier], a.seed)
+    study = Study(PROMPTS[a.tier], a.seed, a.tokens)
     for number in range(a.replicates):
         study.replicate(number, cases, tallies)
     print(table(tallies, cases))
