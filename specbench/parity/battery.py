@@ -141,12 +141,12 @@ def judge_arm(
     decision: Literal["PASS", "FAIL", "INCONCLUSIVE"]
     if lossy:
         decision, reasons = "FAIL", [f"lossy by configuration: {text}" for text in lossy]
-        reasons += [_words(t) for t in failed]
+        reasons += [words_of(t) for t in failed]
     elif failed:
-        decision, reasons = "FAIL", [_words(t) for t in failed]
+        decision, reasons = "FAIL", [words_of(t) for t in failed]
     elif doubtful:
         decision = "INCONCLUSIVE"
-        reasons = [f"{_words(t)}: doubtful, test again with new prompts" for t in doubtful] + open_
+        reasons = [f"{words_of(t)}: doubtful, test again with new prompts" for t in doubtful] + open_
     elif open_:
         decision, reasons = "INCONCLUSIVE", open_
     else:
@@ -376,7 +376,8 @@ def _tilt_text(e: sampling.Estimate | Interval) -> str:
     return f"est {-e.value:+.1%}, 90% CI {-e.high * 100:+.1f}..{-e.low:+.1%}"
 
 
-def _words(test: TestResult) -> str:
+def words_of(test: TestResult) -> str:
+    """One test in a sentence, its corrected p-value last."""
     p = "by rule" if test.p == 0.0 else f"p = {test.p_holm:.1e}"
     return f"{test.name} at {test.load}: {test.words} ({p})"
 

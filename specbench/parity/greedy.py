@@ -14,7 +14,7 @@ from typing import Final, Literal
 import numpy as np
 
 from specbench.parity.counting import Counted
-from specbench.parity.data import UNKNOWN, Floats, ScoredSequence, Tokens
+from specbench.parity.data import UNKNOWN, Floats, Logprobs, ScoredSequence, Tokens
 
 HARD_NAT: Final = 1.5
 SOFT_NAT: Final = 0.25
@@ -34,7 +34,11 @@ def logit_ulp(tokens: Tokens) -> float:
     """Spacing of the engine's logits in nats as their differences show it; 0 when they look continuous."""
     if tokens.top_logprobs.shape[1] < 2:
         return 0.0
-    gaps = tokens.top_logprobs[:, 0] - tokens.top_logprobs[:, 1]
+    return spacing(tokens.top_logprobs[:, 0] - tokens.top_logprobs[:, 1])
+
+
+def spacing(gaps: Floats | Logprobs) -> float:
+    """The grid in nats on which most gaps between the two likeliest tokens lie, [n]; 0 when they look continuous."""
     for ulp in ULPS:
         off = np.abs(gaps - ulp * np.round(gaps / ulp))
         if (off < GRID_TOLERANCE_NAT).mean() >= GRID_SHARE:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from specbench.runs.rundir import RunDir
+
 AGAIN: Final = "repeat the command with --run RUN (a sweep: --resume): only the scoring is done again"
 
 _COLUMNS: Final = ("role", "arm", "load", "temperature", "prompt_id", "finish_reason", "text")
@@ -35,16 +37,19 @@ class Output:
         return self.prompt_id.split("#", 1)[0]
 
 
+def tables_of(run: RunDir) -> dict[str, pa.Table]:
+    """All outputs that a run keeps, by name; where texts are compared, these are what counts."""
+    return {**run.parity_outputs(scored=False), **run.parity_outputs(scored=True), **run.parity_texts()}
+
+
 def outputs_of(tables: Mapping[str, pa.Table]) -> list[Output]:
     """All outputs by name of their file; what a draft model scored again is left out."""
     found = []
     for name in sorted(tables):
         table = tables[name]
-        scorers = table.column("scorer").to_pylist()
-        columns = [
-            table.column(c).to_pylist() if c in table.column_names else [None] * table.num_rows
-            for c in _COLUMNS
-        ]
+        names = table.column_names
+        scorers = table.column("scorer").to_pylist() if "scorer" in names else [""] * table.num_rows
+        columns = [table.column(c).to_pylist() if c in names else [None] * table.num_rows for c in _COLUMNS]
         found += [
             Output(f"{name}/{row}", *values)
             for row, (scorer, *values) in enumerate(zip(scorers, *columns, strict=True))

@@ -143,15 +143,20 @@ def _parity_task(analysis: RunAnalysis) -> tuple[m.ParityTask, ...]:
 
 
 def _is_source(path: Path) -> bool:
-    return path.parent.name == "parity" or path.name in {
-        "manifest.json",
-        "journal.jsonl",
-        "launch.json",
-        "engine.log",
-        "cell.json",
-        "counters.json",
-        "requests.parquet",
-    }
+    return (
+        path.parent.name == "parity"
+        or path.parent.parts[-2:] == ("parity", "texts")
+        or path.name
+        in {
+            "manifest.json",
+            "journal.jsonl",
+            "launch.json",
+            "engine.log",
+            "cell.json",
+            "counters.json",
+            "requests.parquet",
+        }
+    )
 
 
 def _machine(facts: dict[str, Any]) -> m.Machine:

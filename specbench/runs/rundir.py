@@ -33,6 +33,7 @@ class RunDir:
         launches/ID/{engine.log,launch.json}
         cells/ID/{requests.parquet,counters.json,cell.json}
         parity/{prompts.json,NAME.parquet,unscored/NAME.parquet,result.json}   when parity is checked
+        parity/texts/NAME.parquet   when its servers tell neither token ids nor scores
         parity/{task.json,task.log}   when a scorer is named
 
     A cell is complete when its ``cell.json`` exists: it is written last.
@@ -239,7 +240,23 @@ class RunDir:
 
     def parity_outputs(self, *, scored: bool) -> dict[str, pa.Table]:
         """Outputs of the parity check by name."""
-        folder = self.parity_path if scored else self.parity_path / "unscored"
+        return self._parity_tables(self.parity_path if scored else self.parity_path / "unscored")
+
+    def write_parity_texts(self, name: str, table: pa.Table) -> None:
+        """Keep the outputs of an arm at a load as texts, where no server tells ids or scores."""
+        folder = self.parity_path / "texts"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunFileError(f"cannot make {folder}: {error.strerror or error}") from error
+        _write_parquet(folder / f"{name}.parquet", table)
+
+    def parity_texts(self) -> dict[str, pa.Table]:
+        """Outputs that were kept as texts, by name."""
+        return self._parity_tables(self.parity_path / "texts")
+
+    @staticmethod
+    def _parity_tables(folder: Path) -> dict[str, pa.Table]:
         found = {}
         for path in sorted(folder.glob("*.parquet")):
             try:

@@ -284,12 +284,21 @@ class Conductor:
         """
         if self.parity.tier is None:
             return
-        arms = [a for a in self.prepared.plan.arms if self.parity.wants(a) and a.id not in self.given_up]
-        total = len(arms) + 1
-        self.run.journal.append("parity_started", launches=total)
-        for number, arm in enumerate(arms, start=1):
-            await self._parity_launch(arm, number, total, partial(self.parity.collect, arm))
-        await self._score_parity(total)
+        number, done = 0, set[str]()
+        self.run.journal.append("parity_started", launches=len(self._waiting(done)) + 1)
+        # Asked again after each: baselines come first, and what their servers tell decides what the arms write.
+        while waiting := self._waiting(done):
+            number, arm = number + 1, waiting[0]
+            done.add(arm.id)
+            work = partial(self.parity.collect, arm)
+            await self._parity_launch(arm, number, number + len(waiting), work)
+        await self._score_parity(number + 1)
+
+    def _waiting(self, done: set[str]) -> list[Arm]:
+        """Arms whose outputs are missing and were not asked for yet, baselines first."""
+        given_up = {*done, *self.given_up}
+        found = [a for a in self.prepared.plan.arms if a.id not in given_up and self.parity.wants(a)]
+        return sorted(found, key=lambda a: not a.is_baseline)
 
     async def _score_parity(self, number: int = 1) -> None:
         """A launch of each baseline for A' and the scores, of each draft for its own, then the tests."""

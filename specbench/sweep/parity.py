@@ -3,6 +3,9 @@
 Every arm continues the same prompts, given as token ids, greedily and sampled, at its lowest and its highest
 concurrency; outside the timed cells. The baseline does so twice: A at the lowest concurrency in its first
 launch, A' at the highest in a launch of its own at the end, which then scores everything.
+
+Where the baseline's server tells no token ids or no scores, the same is done with texts: the workload's requests
+as they are, and no scores (`specbench.parity.texts`).
 """
 
 from __future__ import annotations
@@ -20,9 +23,13 @@ import aiohttp
 import msgspec
 
 from specbench.parity.data import ParityDataError, Role, ScoredSequence, from_table, to_table
+from specbench.parity.run import TEXTS, reasons_for_texts
+from specbench.parity.text_data import TextOutput
+from specbench.parity.text_data import to_table as texts_to_table
 from specbench.runs.files import RunFileError, write_json
 from specbench.sweep.cell import dies
-from specbench.sweep.scoring import ParityError, Target, generate, prompt_token_ids, score
+from specbench.sweep.scoring import ParityError, Target, Withheld, generate, prompt_token_ids, score
+from specbench.sweep.text_answers import PROBES, answer, tells_logprobs, why_texts
 from specbench.workloads.loading import load_source
 from specbench.workloads.mix import make_request
 
@@ -53,6 +60,7 @@ WHOLE_DRAFTS: Final = frozenset({"draft_model", "standalone"})
 
 _T = TypeVar("_T")
 _U = TypeVar("_U")
+_P = TypeVar("_P", bound="_Prompt | Request")
 
 
 class _Prompt(msgspec.Struct, frozen=True):
@@ -114,14 +122,18 @@ class ParityCheck:
 
     def wants(self, arm: Arm) -> bool:
         """Whether outputs of an arm are still missing."""
-        have = {*self.run.parity_outputs(scored=True), *self.run.parity_outputs(scored=False)}
-        return self.tier is not None and arm in self.arms and not have.issuperset(self._names(arm))
+        if self.tier is None or arm not in self.arms:
+            return False
+        return not self._written(arm).issuperset(self._names(arm))
 
     def unfinished(self, baseline: Arm) -> bool:
         """Whether outputs wait for a baseline's scores, or its own second ones (A') are missing."""
         if self.tier is None:
             return False
         mine = self._names_of(baseline)
+        if self._why_texts(baseline) is not None:
+            texts = self.run.parity_texts()
+            return any(n in texts for n in mine) and mine[-1] not in texts
         scored, waiting = self.run.parity_outputs(scored=True), self.run.parity_outputs(scored=False)
         return any(n in waiting for n in mine) or (
             any(n in scored for n in mine)
@@ -167,22 +179,76 @@ class ParityCheck:
         Args:
             again: the baseline's second launch (A').
         """
-        server = _target(served)
+        server, baseline = _target(served), self._baseline_of(arm)
         try:
-            prompts = await self._prompts(server)
-            for concurrency in self._concurrencies_of(arm, again=again):
-                name = _name(arm, concurrency, again=again)
-                if name in self.run.parity_outputs(scored=False) | self.run.parity_outputs(scored=True):
-                    continue
-                sequences = await self._outputs(arm, server, prompts, concurrency, again=again)
-                self.run.write_parity_outputs(name, to_table(sequences), scored=False)
-                self.run.journal.append("parity_collected", arm=arm.id, name=name, outputs=len(sequences))
+            if arm is baseline and not again and not self._heard(baseline):
+                why = await why_texts(server, self._requests(PROBES), self.config.parity.tokens)
+                if why is not None:
+                    self.run.journal.append(TEXTS, arm=arm.id, reason=why)
+            if self._why_texts(arm) is None:
+                await self._collect_ids(arm, server, again=again)
+            else:
+                await self._collect_texts(arm, server, again=again)
         except (ParityError, aiohttp.ClientError, TimeoutError, OSError) as error:
+            if isinstance(error, Withheld) and arm is not baseline and not self._heard(baseline):
+                # Whether texts have to do is for the baseline's server to say: the arm's turn comes after it.
+                self.run.journal.append("parity_waits", arm=arm.id, reason=str(error))
+                return
             self.failures[arm.id] = await _cause(error, served)
             self.run.journal.append("parity_failed", arm=arm.id, reason=self.failures[arm.id])
 
+    async def _collect_ids(self, arm: Arm, server: Target, *, again: bool) -> None:
+        prompts = await self._prompts(server)
+        for concurrency in self._concurrencies_of(arm, again=again):
+            name = _name(arm, concurrency, again=again)
+            if name in self._written(arm):
+                continue
+            sequences = await self._outputs(arm, server, prompts, concurrency, again=again)
+            self.run.write_parity_outputs(name, to_table(sequences), scored=False)
+            self.run.journal.append("parity_collected", arm=arm.id, name=name, outputs=len(sequences))
+
+    async def _collect_texts(self, arm: Arm, server: Target, *, again: bool) -> None:
+        wanted = self.config.parity.prompts or PROMPTS[self.tier or "smoke"]
+        rows = self._requests(wanted)
+        rows = [msgspec.structs.replace(r, id=r.id.replace("#", "_")) for r in rows]
+        prompts = [_again(rows, i) for i in range(wanted)] if rows else []
+        missing = [
+            c
+            for c in self._concurrencies_of(arm, again=again)
+            if _name(arm, c, again=again) not in self._written(arm)
+        ]
+        logprobs = bool(missing) and await tells_logprobs(server, rows)
+        for concurrency in missing:
+            name = _name(arm, concurrency, again=again)
+            texts = await self._texts(arm, server, prompts, concurrency, again=again, logprobs=logprobs)
+            self.run.write_parity_texts(name, texts_to_table(texts))
+            self.run.journal.append(
+                "parity_collected", arm=arm.id, name=name, outputs=len(texts), texts=True, logprobs=logprobs
+            )
+
+    def _baseline_of(self, arm: Arm) -> Arm:
+        """The arm that an arm is compared with; itself for a baseline."""
+        return next((a for a in self.arms if a.is_baseline and a.engine == arm.engine), arm)
+
+    def _why_texts(self, arm: Arm) -> str | None:
+        """What the arm's baseline answered when it was asked for ids and scores; null when it gives both."""
+        return reasons_for_texts(self.run.journal.read()).get(self._baseline_of(arm).id)
+
+    def _written(self, arm: Arm) -> set[str]:
+        """Names of the outputs that are there: texts or ids, as the arm's baseline has it."""
+        if self._why_texts(arm) is not None:
+            return set(self.run.parity_texts())
+        return {*self.run.parity_outputs(scored=True), *self.run.parity_outputs(scored=False)}
+
+    def _heard(self, baseline: Arm) -> bool:
+        """Whether it is known what a baseline's server tells."""
+        known = self._why_texts(baseline) is not None
+        return known or not self._written(baseline).isdisjoint(self._names(baseline))
+
     async def score(self, baseline: Arm, served: Served) -> None:
         """Have a baseline score what waits for it; a failure is recorded, not raised."""
+        if self._why_texts(baseline) is not None:
+            return
         server, mine = _target(served), self._names_of(baseline)
         for name, table in self.run.parity_outputs(scored=False).items():
             if name not in mine:
@@ -216,13 +282,7 @@ class ParityCheck:
         self, arm: Arm, server: Target, prompts: Sequence[_Prompt], concurrency: int, *, again: bool
     ) -> list[ScoredSequence]:
         section = self.config.parity
-        role = Role.S if not arm.is_baseline else Role.A2 if again else Role.A
-        # Greedy outputs of one prompt are all alike; sampled ones are not.
-        distinct = [p for p in prompts if "#" not in p.id]
-        asked = [
-            *((Ask(0.0, 1.0), p) for p in distinct),
-            *((ask, p) for ask in self.sampling() for p in prompts),
-        ]
+        role = _role(arm, again=again)
 
         async def one(item: tuple[Ask, _Prompt]) -> ScoredSequence:
             ask, prompt = item
@@ -251,9 +311,72 @@ class ParityCheck:
                 text=out.text,
             )
 
+        return await self._ask(_name(arm, concurrency, again=again), prompts, concurrency, one)
+
+    async def _texts(
+        self,
+        arm: Arm,
+        server: Target,
+        prompts: Sequence[Request],
+        concurrency: int,
+        *,
+        again: bool,
+        logprobs: bool,
+    ) -> list[TextOutput]:
+        """Outputs as texts. A prompt that the server refuses, as one too long for it, is left out."""
+        role, tokens = _role(arm, again=again), self.config.parity.tokens
+
+        async def one(item: tuple[Ask, Request]) -> TextOutput | Withheld:
+            ask, prompt = item
+            sent = msgspec.structs.replace(
+                prompt,
+                max_tokens=tokens,
+                output_mode="natural",
+                temperature=ask.temperature,
+                top_p=ask.top_p,
+                top_k=ask.top_k,
+                seed=None,  # two launches would write one sample, not two
+            )
+            try:
+                out = await answer(server, sent, logprobs=logprobs)
+            except Withheld as error:
+                return error
+            return TextOutput(
+                role=role,
+                arm=arm.id,
+                load=f"c{concurrency}",
+                concurrency=concurrency,
+                temperature=ask.temperature,
+                top_p=ask.top_p,
+                prompt_id=prompt.id,
+                text=out.text,
+                finish_reason=out.finish_reason,
+                tokens=out.tokens,
+                top=out.top,
+            )
+
+        found = await self._ask(_name(arm, concurrency, again=again), prompts, concurrency, one)
+        refused = [x for x in found if isinstance(x, Withheld)]
+        if refused and len(refused) > len(found) / 2:
+            raise ParityError(f"{len(refused)} of {len(found)} requests were refused: {refused[0]}")
+        return [x for x in found if not isinstance(x, Withheld)]
+
+    async def _ask(
+        self,
+        name: str,
+        prompts: Sequence[_P],
+        concurrency: int,
+        one: Callable[[tuple[Ask, _P]], Awaitable[_U]],
+    ) -> list[_U]:
+        """Outputs of all prompts, greedy and sampled, asked for in an order of the name's own."""
+        # Greedy outputs of one prompt are all alike; sampled ones are not.
+        distinct: list[_P] = [p for p in prompts if "#" not in p.id]
+        asked = [
+            *((Ask(0.0, 1.0), p) for p in distinct),
+            *((ask, p) for ask in self.sampling() for p in prompts),
+        ]
         # Launches share the engine's seed. In one order they would draw the same random numbers for the same
         # prompts, and A, A' and S would be copies of one sample rather than three.
-        name = _name(arm, concurrency, again=again)
         order = sorted(range(len(asked)), key=lambda i: hashlib.sha256(f"{name}/{i}".encode()).digest())
         batches = [order]
         if concurrency < self.concurrencies[-1]:
@@ -261,7 +384,7 @@ class ParityCheck:
             # above 0 alone is then seen to be. At the highest concurrency they share their batches.
             greedy = range(len(distinct))
             batches = [[i for i in order if i in greedy], [i for i in order if i not in greedy]]
-        written: dict[int, ScoredSequence] = {}
+        written: dict[int, _U] = {}
         for batch in batches:
             found = await _each([asked[i] for i in batch], concurrency, one)
             written.update(zip(batch, found, strict=True))
@@ -295,16 +418,19 @@ class ParityCheck:
         return [make_request(workload, row, seed) for row in rows[:count]]
 
 
-def _again(prompts: Sequence[_Prompt], i: int) -> _Prompt:
+def _again(prompts: Sequence[_P], i: int) -> _P:
     """The i-th prompt; the list starts again when it runs out, under another id."""
     use, place = divmod(i, len(prompts))
     prompt = prompts[place]
-    return prompt if not use else _Prompt(f"{prompt.id}#{use + 1}", prompt.ids)
+    return prompt if not use else msgspec.structs.replace(prompt, id=f"{prompt.id}#{use + 1}")
+
+
+def _role(arm: Arm, *, again: bool) -> Role:
+    return Role.S if not arm.is_baseline else Role.A2 if again else Role.A
 
 
 def _name(arm: Arm, concurrency: int, *, again: bool) -> str:
-    role = Role.S if not arm.is_baseline else Role.A2 if again else Role.A
-    return f"{role}-{arm.id}-c{concurrency}"
+    return f"{_role(arm, again=again)}-{arm.id}-c{concurrency}"
 
 
 def _draft_name(name: str, draft: str) -> str:
@@ -315,7 +441,7 @@ def _draft_name(name: str, draft: str) -> str:
 def _target(served: Served) -> Target:
     spec = served.spec
     scoring = served.engine.scoring()
-    return Target(served.session, spec.base_url, spec.served_model, scoring, spec.extra_body)
+    return Target(served.session, spec.base_url, spec.served_model, scoring, spec.extra_body, spec.extra_chat)
 
 
 async def _cause(error: Exception, served: Served) -> str:

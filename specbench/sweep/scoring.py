@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from specbench.engines.scoring import NotTold, Question, Scoring
 from specbench.load.body import COMPLETIONS_PATH, NO_TOP_K
-from specbench.load.dialect import BadEvent, DeltaDecoder
+from specbench.load.dialect import BadEvent, Delta, DeltaDecoder
 from specbench.load.sse import EventStream, EventTooLarge
 from specbench.parity.data import UNKNOWN, Ids, Logprobs
 
@@ -29,10 +29,19 @@ class ParityError(RuntimeError):
     """The engine cannot serve the parity check; the message says what it answered and the mend."""
 
 
+class Withheld(ParityError):
+    """The engine is well and does not give what it was asked for: it refuses, or answers without it."""
+
+
+REFUSALS: Final = frozenset({400, 404, 405, 413, 415, 422, 501})
+"""Statuses that speak of the request; others speak of a key, of a rate, or of a server in trouble."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """Where requests go: a session, the server's base URL, the name under which it serves the model, and how
-    its engine is asked. ``extra_body`` is added to completions, as everywhere else.
+    its engine is asked. ``extra_body`` is added to completions, as everywhere else, and ``extra_chat`` besides
+    to chats that are sent as in a cell.
     """
 
     session: aiohttp.ClientSession
@@ -40,6 +49,7 @@ class Target:
     model: str
     scoring: Scoring
     extra_body: Mapping[str, Any] = field(default_factory=dict)
+    extra_chat: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +76,14 @@ async def prompt_token_ids(server: Target, request: Request) -> tuple[int, ...]:
     """Token ids of a request's prompt, chat template included, as the server makes them.
 
     Raises:
-        ParityError: it does not tell.
+        Withheld: it does not tell.
+        ParityError: it answers with an error.
     """
     answer = await _post(server, server.scoring.ask_prompt_ids(server.model, request))
     try:
         return server.scoring.read_prompt_ids(answer)
     except NotTold as error:
-        raise ParityError(str(error)) from None
+        raise Withheld(str(error)) from None
 
 
 async def generate(
@@ -82,7 +93,8 @@ async def generate(
     """Let the server continue a prompt given as ids.
 
     Raises:
-        ParityError: it answers with an error, or without token ids.
+        Withheld: it refuses, or answers without token ids.
+        ParityError: it answers with an error, or not to the end.
     """
     body = {
         "model": server.model,
@@ -96,17 +108,36 @@ async def generate(
         "return_token_ids": True,
         **server.extra_body,
     }
-    events, decoder = EventStream(), DeltaDecoder()
     ids: list[int] = []
     chunks: list[int] = []
     words: list[str] = []
     finish: str | None = None
+    async for delta, _ in events_of(server, COMPLETIONS_PATH, msgspec.json.encode(body)):
+        if delta.text:
+            words.append(delta.text)
+        if delta.token_ids:
+            ids += delta.token_ids
+            chunks.append(len(delta.token_ids))
+        finish = delta.finish_reason or finish
+    if finish is None:
+        raise ParityError("an output ended without a finish reason")
+    if not ids:
+        raise Withheld("an output came without token ids (return_token_ids)")
+    return Generated(tuple(ids), tuple(chunks), finish, "".join(words))
+
+
+async def events_of(server: Target, path: str, payload: bytes) -> AsyncIterator[tuple[Delta, bytes]]:
+    """The events of a streamed answer, each with its data.
+
+    Raises:
+        Withheld: the server refuses the request.
+        ParityError: it answers with an error.
+    """
+    events, decoder = EventStream(), DeltaDecoder()
     try:
-        async with server.session.post(
-            server.base_url + COMPLETIONS_PATH, data=msgspec.json.encode(body), headers=_JSON
-        ) as response:
+        async with server.session.post(server.base_url + path, data=payload, headers=_JSON) as response:
             if response.status != 200:
-                raise ParityError(await _refusal(response))
+                raise await _refusal(response)
             async for packet in response.content.iter_any():
                 for event in events.feed(packet):
                     if not event.data or event.data.startswith(b"[DONE]"):
@@ -114,17 +145,9 @@ async def generate(
                     delta = decoder.decode(event.data)
                     if delta.error:
                         raise ParityError(f"error in the stream: {_cut(event.data.decode(errors='replace'))}")
-                    if delta.text:
-                        words.append(delta.text)
-                    if delta.token_ids:
-                        ids += delta.token_ids
-                        chunks.append(len(delta.token_ids))
-                    finish = delta.finish_reason or finish
+                    yield delta, event.data
     except (BadEvent, EventTooLarge) as error:
         raise ParityError(f"the stream cannot be read: {error}") from error
-    if finish is None or not ids:
-        raise ParityError("an output ended without a finish reason or without token ids")
-    return Generated(tuple(ids), tuple(chunks), finish, "".join(words))
 
 
 async def score(
@@ -133,13 +156,14 @@ async def score(
     """Ask a server how likely it finds each token of an output, given all before it.
 
     Raises:
-        ParityError: it answers with an error, or not with logprobs of every token.
+        Withheld: it refuses, or answers without logprobs of every token.
+        ParityError: it answers with an error.
     """
     answer = await _post(server, server.scoring.ask_scores(server.model, prompt_ids, output_ids, top))
     try:
         scores = server.scoring.read_scores(answer, prompt_ids, output_ids, top)
     except NotTold as error:
-        raise ParityError(str(error)) from None
+        raise Withheld(str(error)) from None
     return Scored(
         logprobs=np.array([s.logprob for s in scores], dtype=np.float32),
         ranks=np.array([UNKNOWN if s.rank is None else s.rank for s in scores], dtype=np.int32),
@@ -155,15 +179,16 @@ async def _post(server: Target, question: Question) -> dict[str, Any]:
     payload = msgspec.json.encode(question.body)
     async with server.session.post(server.base_url + question.path, data=payload, headers=_JSON) as response:
         if response.status != 200:
-            raise ParityError(await _refusal(response))
+            raise await _refusal(response)
         try:
             return msgspec.json.decode(await response.read(), type=dict[str, Any])
         except msgspec.DecodeError as error:
             raise ParityError(f"{question.path}: the answer is not JSON: {error}") from error
 
 
-async def _refusal(response: aiohttp.ClientResponse) -> str:
-    return f"HTTP {response.status} from {response.url.path}: {_cut(await response.text(errors='replace'))}"
+async def _refusal(response: aiohttp.ClientResponse) -> ParityError:
+    words = f"HTTP {response.status} from {response.url.path}: {_cut(await response.text(errors='replace'))}"
+    return Withheld(words) if response.status in REFUSALS else ParityError(words)
 
 
 def _cut(text: str) -> str:

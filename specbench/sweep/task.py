@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from specbench.config.identity import canonical
-from specbench.parity.task_outputs import AGAIN, Output, digest_of, outputs_of
+from specbench.parity.task_outputs import AGAIN, Output, digest_of, outputs_of, tables_of
 from specbench.runs.files import RunFileError
 from specbench.runs.task import TaskScores
 from specbench.sweep.scorer import ScorerFailed, read_scores, run_scorer
@@ -44,9 +44,7 @@ class TaskCheck:
             RunFileError: the run directory could not be written.
         """
         section = self.loaded.config.parity.task
-        outputs = outputs_of(
-            {**self.run.parity_outputs(scored=False), **self.run.parity_outputs(scored=True)}
-        )
+        outputs = outputs_of(tables_of(self.run))
         if section is None or self.loaded.config.parity.tier is None or not outputs:
             return None
         new = TaskScores(

@@ -33,6 +33,10 @@ _SPECULATIVE_KEYS: Final = frozenset(
 )
 
 
+Telling = Literal["told", "refused", "left_out"]
+"""Whether a server gives what is asked for, answers HTTP 400, or answers without it."""
+
+
 class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Ways to misbehave. ``after N`` means from request N + 1 on, counted from 1 over both endpoints."""
 
@@ -67,6 +71,8 @@ class SimOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         kv_tokens: tokens that fit in KV memory without a draft model.
         kv_share_with_draft: what a draft model leaves of them.
         logit_noise: sd of rounding-like noise on the target's logits; breaks near-ties as real kernels do.
+        token_ids: whether token ids are taken as prompts and told; a gateway that does not takes texts alone.
+        scores, logprobs: whether ``prompt_logprobs`` are to be had, and logprobs of an output.
         draft_of: name of the target that the served model is a draft of; null serves a target.
         verifier: how drafts are verified; all but ``standard`` and ``block_verification`` are bugs.
     """
@@ -84,6 +90,9 @@ class SimOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     logit_noise: float = 0.0
     verifier: str = "standard"
     draft_of: str | None = None
+    token_ids: bool = True
+    scores: Telling = "told"
+    logprobs: Telling = "told"
     faults: Faults = Faults()
 
     def __post_init__(self) -> None:

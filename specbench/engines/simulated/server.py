@@ -32,6 +32,7 @@ from specbench.engines.simulated.wire import (
     sampling_params,
     speculative_metrics,
     usage,
+    withheld,
 )
 
 MAX_DEBT_S: Final = 0.05
@@ -213,6 +214,7 @@ class Server:
             request: CompletionRequest | ChatRequest = msgspec.json.decode(await http.read(), type=kind)
             if request.model not in (None, self.options.served_model_name):
                 return _error(404, "NotFoundError", f"The model `{request.model}` does not exist.")
+            request = withheld(request, self.options.sim)
             prompt = prompt_ids(request)
             scores_wanted = getattr(request, "prompt_logprobs", None)
             if request.stream and scores_wanted:

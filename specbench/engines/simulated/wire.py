@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
@@ -12,6 +12,9 @@ import numpy as np
 from specbench.engines.simulated.sampling import Probabilities
 from specbench.engines.simulated.sequence import DraftStats, Output, SamplingParams, Sequence
 from specbench.engines.simulated.tokenizer import TOKEN_TEXT, VOCABULARY_SIZE, decode, encode, render_chat
+
+if TYPE_CHECKING:
+    from specbench.engines.simulated.options import SimOptions
 
 Json = dict[str, Any]
 
@@ -71,6 +74,30 @@ class Limits:
     max_model_len: int
     max_logprobs: int
     speculating: bool
+
+
+def withheld(request: CompletionRequest | ChatRequest, sim: SimOptions) -> CompletionRequest | ChatRequest:
+    """The request without what this server leaves out of its answers.
+
+    Raises:
+        BadRequest: it asks for what the server refuses.
+    """
+    changes: Json = {}
+    if not sim.token_ids:
+        changes["return_token_ids"] = None
+        if isinstance(request, CompletionRequest) and not isinstance(request.prompt, str):
+            raise BadRequest("prompt: a text is expected")
+    if isinstance(request, CompletionRequest) and request.prompt_logprobs is not None:
+        if sim.scores == "refused":
+            raise BadRequest("prompt_logprobs: unknown parameter")
+        if sim.scores == "left_out":
+            changes["prompt_logprobs"] = None
+    if request.logprobs:
+        if sim.logprobs == "refused":
+            raise BadRequest("logprobs are not available")
+        if sim.logprobs == "left_out":
+            changes["logprobs"] = None
+    return msgspec.structs.replace(request, **changes)
 
 
 def prompt_ids(request: CompletionRequest | ChatRequest) -> list[int]:
