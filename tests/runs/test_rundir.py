@@ -49,6 +49,24 @@ def test_a_damaged_record_names_the_file_and_the_mend(run: RunDir, garbage: byte
         run.cells()
 
 
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"confidence": 1.0}, "confidence is 1.0; it lies between 0.5 and 1"),
+        ({"confidence": -3}, "confidence is -3.0"),
+        ({"traffic": {"c1": -0.5}}, "a share of traffic is below 0"),
+        ({"arms": [{"id": "ngram-k4", "method": "ngram", "k": 4}]}, "has no arm baseline"),
+    ],
+)
+def test_a_manifest_that_no_sweep_would_write_is_refused(
+    run: RunDir, change: dict[str, object], why: str
+) -> None:
+    path = run.path / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(RunFileError, match=why):
+        run.manifest()
+
+
 def test_a_future_schema_is_refused_by_name(run: RunDir) -> None:
     path = run.path / "manifest.json"
     data = json.loads(path.read_text())

@@ -47,6 +47,8 @@ def test_it_reads_the_outputs_and_prints_scores(tmp_path: Path) -> None:
     script = (
         "import sys; data = sys.stdin.read(); print('hello', file=sys.stderr); print(data.upper(), end='')"
     )
+    killed = tmp_path / "parity" / ".task-of-a-scoring-that-was-killed"
+    killed.mkdir(parents=True)
     assert run(tmp_path, script) == ASKED.upper()
     assert (tmp_path / "parity" / "task.log").read_text() == "hello\n"
     assert [p.name for p in (tmp_path / "parity").iterdir()] == ["task.log"]

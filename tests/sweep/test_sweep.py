@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -241,12 +244,24 @@ def test_a_drafter_that_remembers_gets_a_launch_for_each_cell(bench: Bench) -> N
     assert "each of its cells had a launch of its own" in notes[0]
 
 
-def test_a_sweep_outlives_the_reader_of_its_output(bench: Bench) -> None:
+def test_a_sweep_outlives_the_reader_of_its_output_and_nohup_its_terminal(bench: Bench) -> None:
     bench.write(loads={"closed": [1]}, measure=measure(rounds=1))
-    process = bench.start()
+    process = subprocess.Popen(
+        bench.command("sweep", str(bench.config)),
+        cwd=bench.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),  # as nohup does
+    )
     assert process.stdout is not None
     process.stdout.readline()
     process.stdout.close()
+    while "launch_ready" not in bench.events():
+        assert process.poll() is None
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGHUP)
     assert process.wait(timeout=60) == 0
-    assert "sweep_finished" in bench.events()
+    assert bench.events()[-1] == "sweep_finished"
     assert (bench.the_run().path / "report.html").exists()

@@ -233,6 +233,18 @@ def test_grade_is_c_until_parity_runs(tmp_path: Path) -> None:
     assert any("parity" in r for r in v.grade_reasons)
 
 
+def test_a_round_that_another_arm_lost_does_not_weaken_a_go(tmp_path: Path) -> None:
+    pace = {**paces({1: 1.4, 4: 1.4}, arm="good"), **paces({1: 0.9, 4: 0.9}, arm="bad")}
+    pace["bad", 4, 2] = "it fell over"
+    run = SyntheticRun(arms=("good", "bad"))
+    lost = verdict(tmp_path / "a", run, pace)
+    assert lost.decision == "GO"
+    assert not any("valid round" in reason for reason in lost.grade_reasons)
+    pace["good", 1, 2] = "it fell over"
+    own = verdict(tmp_path / "b", SyntheticRun(arms=("good", "bad")), pace)
+    assert any("has only 2 valid rounds" in reason for reason in own.grade_reasons)
+
+
 def test_the_result_is_the_same_every_time(tmp_path: Path) -> None:
     run = SyntheticRun().write(tmp_path, paces({1: 1.3, 4: 1.2}))
     first, second = build(run), build(run)
