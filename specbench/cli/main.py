@@ -31,8 +31,12 @@ COMMANDS: Final = (
 """Modules of `specbench.cli`; each has ``register(app)``."""
 
 
-def build() -> typer.Typer:
-    """The whole command-line application."""
+def build(only: str | None = None) -> typer.Typer:
+    """The command-line application.
+
+    Args:
+        only: a command that alone is needed: the others' modules are not imported, which takes most of a start.
+    """
     app = typer.Typer(
         name="specbench",
         help="Does speculative decoding pay for this model, this traffic and these machines?",
@@ -50,7 +54,7 @@ def build() -> typer.Typer:
             typer.echo(f"specbench {__version__}")
             raise typer.Exit
 
-    for name in COMMANDS:
+    for name in [only] if only is not None else COMMANDS:
         importlib.import_module(f"specbench.cli.{name}").register(app)
     return app
 
@@ -59,8 +63,9 @@ def main(argv: list[str] | None = None) -> Any:
     """Run the command line; every foreseen error is one message on stderr and its exit code."""
     if argv is None:
         outlive_readers()
+    words = sys.argv[1:] if argv is None else argv
     try:
-        build()(args=argv)
+        build(words[0] if words and words[0] in COMMANDS else None)(args=argv)
     except CliError as error:
         typer.secho(f"error: {error}", err=True, fg=typer.colors.RED)
         sys.exit(int(error.exit_code))
