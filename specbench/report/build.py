@@ -95,7 +95,7 @@ def build(run: RunDir) -> m.Result:
         engine_differences=tuple(
             _difference(d, {a.id for a in manifest.arms if a.matched}) for d in analysis.differences
         ),
-        warnings=_warnings(analysis, events),
+        warnings=_warnings(analysis, events, verdict.choice.arm if verdict.choice is not None else None),
         failures=_failures(analysis),
         machine=_machine(manifest.machine),
         headroom=headroom(analysis),
@@ -529,7 +529,9 @@ def _failures(analysis: RunAnalysis) -> tuple[m.FailureNote, ...]:
     return tuple(notes)
 
 
-def _warnings(analysis: RunAnalysis, events: list[dict[str, object]]) -> tuple[m.Note, ...]:
+def _warnings(
+    analysis: RunAnalysis, events: list[dict[str, object]], chosen: str | None
+) -> tuple[m.Note, ...]:
     notes: list[m.Note] = []
     if not analysis.complete:
         notes.append(
@@ -575,7 +577,7 @@ def _warnings(analysis: RunAnalysis, events: list[dict[str, object]]) -> tuple[m
         if arm.lossy
     ]
     notes += unlike_machines(analysis)
-    notes += policy_notes(analysis)
+    notes += policy_notes(analysis, chosen)
     notes += traffic_notes(analysis.manifest)
     notes += open_check_notes(analysis)
     facts: dict[str, list[str]] = {}

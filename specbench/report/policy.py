@@ -118,10 +118,16 @@ def _as_measured(run: RunAnalysis, verdict: Verdict, arm: ArmRecord) -> p.KSched
     )
 
 
-def policy_notes(run: RunAnalysis) -> list[m.Note]:
-    """Between the measured loads: up to where an arm pays, and K by load."""
+def policy_notes(run: RunAnalysis, chosen: str | None = None) -> list[m.Note]:
+    """Between the measured loads: up to where an arm pays, and K by load.
+
+    Args:
+        chosen: the arm to deploy; where others stop paying is of no use beside it.
+    """
     notes = []
     for x in crossovers(run):
+        if chosen not in {None, x.arm}:
+            continue
         low = f"; switch it off above {x.low:.0f} to be sure" if x.low is not None else ""
         ends = ["?" if end is None else f"{end:.0f}" for end in (x.low, x.high)]
         notes.append(

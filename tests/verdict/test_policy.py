@@ -97,3 +97,9 @@ def test_the_report_says_both_and_that_a_schedule_must_be_confirmed(tmp_path: Pa
     assert "falls below 1.05x at about" in notes["crossover"].message
     assert "5 up to 1, 2 up to 4, none up to 16" in notes["k_by_load"].message
     assert "arm of its own" in notes["k_by_load"].action
+
+
+def test_where_an_arm_that_is_not_deployed_stops_paying_is_not_told(tmp_path: Path) -> None:
+    run = run_of(tmp_path, {"k5": {1: 2.0, 4: 1.9, 16: 1.8}, "k2": {1: 1.5, 4: 1.2, 16: 0.9}})
+    assert [x.arm for x in crossovers(analyse(run))] == ["k2"]
+    assert "crossover" not in {n.code for n in build(run).warnings}
