@@ -50,7 +50,7 @@ def _enable(x: EnableRange, result: Result) -> Piece:
         return Piece(
             f"{arm} on {fmt.one_line(x.engine)}: GO at every measured load, {x.first} to {x.last}.", x.flags
         )
-    text = f"{arm} on {fmt.one_line(x.engine)}: GO from {x.first} to {x.last} in flight, not at {x.beyond}"
+    text = f"{arm} on {fmt.one_line(x.engine)}: GO from {x.first} to {x.last} in flight, no GO at {x.beyond}"
     more = []
     if x.crossover is not None:
         ends = ", ".join("?" if e is None else f"{e:.0f}" for e in (x.crossover_low, x.crossover_high))

@@ -64,7 +64,8 @@ def enable_ranges(run: RunAnalysis, verdict: Verdict) -> tuple[EnableRange, ...]
 
 
 def suggestions(run: RunAnalysis, verdict: Verdict) -> tuple[Suggestion, ...]:
-    """K by load of every family that ran with several Ks; and of the recommended arm, off above its range."""
+    """K by load of every family that ran with several Ks; and of the recommended arm, off above its range
+    where that is followed by a NO-GO."""
     arms = {a.id: a for a in run.manifest.arms}
     out = {a for a, d in verdict.arms.items() if d.decision == "INVALID" or d.parity}
     found = []
@@ -79,5 +80,8 @@ def suggestions(run: RunAnalysis, verdict: Verdict) -> tuple[Suggestion, ...]:
     own = next((x for x in enable_ranges(run, verdict) if x.arm == arm.id), None)
     if own is None or own.beyond is None or arm.k is None or SCHEDULE in arm.settings:
         return tuple(found)
-    highest = max(x.concurrency for x in run.manifest.loads if x.kind == "closed")
+    closed = {x.concurrency: x.id for x in run.manifest.loads if x.kind == "closed"}
+    if verdict.at[arm.id, closed[own.beyond]].decision != "NO-GO":
+        return tuple(found)  # what is not settled there is no reason to switch off
+    highest = max(closed)
     return (*found, Suggestion(arm, (KRange(1, own.last, arm.k), KRange(own.last + 1, highest, 0))))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from specbench.analysis.run import analyse
 from specbench.report.build import build
 from specbench.report.html import to_html
 from specbench.report.markdown import to_markdown
@@ -19,6 +20,9 @@ from specbench.runs import records as r
 from specbench.runs.checks import ConfirmsRecord
 from specbench.runs.files import write_json
 from specbench.runs.rundir import RunDir
+from specbench.verdict.deploy import suggestions
+from specbench.verdict.policy import KRange
+from specbench.verdict.rule import judge
 from tests.synthetic import Pace, SyntheticRun
 
 KEY = "num_speculative_tokens_per_batch_size"
@@ -70,7 +74,7 @@ def test_flags_of_a_suggested_schedule_are_for_this_engine_and_version(tmp_path:
         assert "suggestion, not yet measured" in text
         assert "--confirm-policy" in text
         assert f'"{KEY}":[[1,1,5],[2,4,2],[5,16,0]]' in text
-        assert "not at 16" in text
+        assert "no GO at 16" in text
 
 
 def test_the_enable_range_has_its_crossover_and_flags(tmp_path: Path) -> None:
@@ -140,3 +144,14 @@ def test_a_schedule_is_recommended_only_when_it_does_no_harm_beside_its_switch(
     else:
         assert result.recommended is None
         assert any("at 5 in flight (K = 0)" in reason for reason in schedule.reasons)
+
+
+@pytest.mark.parametrize(("gain", "off"), [(0.8, True), (1.05, False)])
+def test_a_load_that_is_not_settled_is_no_reason_to_switch_off(
+    tmp_path: Path, gain: float, off: bool
+) -> None:
+    run = analyse(run_of(tmp_path, {"k5": {1: 2.0, 4: gain}}))
+    verdict = judge(run)
+    assert verdict.at["k5", "c4"].decision == ("NO-GO" if off else "INCONCLUSIVE")
+    found = [x.ranges for x in suggestions(run, verdict)]
+    assert found == ([(KRange(1, 1, 5), KRange(2, 4, 0))] if off else [])
