@@ -182,6 +182,11 @@ def _values(by_round: Mapping[int, float]) -> tuple[float, ...]:
     return tuple(by_round[r] for r in sorted(by_round))
 
 
+def geometric(values: Sequence[float]) -> float | None:
+    """Geometric mean; null of nothing."""
+    return math.exp(_mean_log(values)) if values else None
+
+
 def _mean_log(values: Sequence[float]) -> float:
     return math.fsum(math.log(x) for x in values) / len(values)
 

@@ -200,6 +200,20 @@ ARROW_SCHEMA: Final = pa.schema(
 """Matrices [n, k] are stored row after row; k is their length over that of ``output_ids``."""
 
 
+def check_table(table: pa.Table, schema: str, columns: Iterable[str]) -> None:
+    """Whether a stored table is of a schema and has its columns.
+
+    Raises:
+        ParityDataError: it is not, or has not.
+    """
+    found = (table.schema.metadata or {}).get(b"schema", b"none").decode()
+    if found != schema:
+        raise ParityDataError(f"schema {found!r}, this specbench reads {schema!r}")
+    missing = [name for name in columns if name not in table.column_names]
+    if missing:
+        raise ParityDataError(f"column {missing[0]!r} is missing")
+
+
 def to_table(sequences: Iterable[ScoredSequence]) -> pa.Table:
     """The Parquet table of some outputs."""
     rows = list(sequences)
@@ -220,12 +234,7 @@ def from_table(table: pa.Table) -> list[ScoredSequence]:
     Raises:
         ParityDataError: another schema, or lists that do not fit together.
     """
-    found = (table.schema.metadata or {}).get(b"schema", b"none").decode()
-    if found != SCHEMA:
-        raise ParityDataError(f"schema {found!r}, this specbench reads {SCHEMA!r}")
-    missing = [name for name in _FIELDS if name not in table.column_names and name not in _LATER]
-    if missing:
-        raise ParityDataError(f"column {missing[0]!r} is missing")
+    check_table(table, SCHEMA, [name for name in _FIELDS if name not in _LATER])
     columns: dict[str, list[Any]] = {}
     for name, kind in _FIELDS.items():
         if name not in table.column_names:

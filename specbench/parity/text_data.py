@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from specbench.parity.data import ParityDataError, Role
+from specbench.parity.data import ParityDataError, Role, check_table
 
 SCHEMA: Final = "specbench.parity-texts/1"
 
@@ -99,12 +99,7 @@ def from_table(table: pa.Table) -> list[TextOutput]:
     Raises:
         ParityDataError: another schema, or lists that do not fit together.
     """
-    found = (table.schema.metadata or {}).get(b"schema", b"none").decode()
-    if found != SCHEMA:
-        raise ParityDataError(f"schema {found!r}, this specbench reads {SCHEMA!r}")
-    missing = [name for name in _FIELDS if name not in table.column_names]
-    if missing:
-        raise ParityDataError(f"column {missing[0]!r} is missing")
+    check_table(table, SCHEMA, _FIELDS)
     outputs = []
     for i, row in enumerate(table.to_pylist()):
         words, logprobs = row.pop("top_tokens"), row.pop("top_logprobs")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
+from specbench.analysis.between import geometric
 from specbench.analysis.comparable import changes, left_out
 from specbench.analysis.run import analyse
 from specbench.report.comparison_model import ArmChange, Change, Comparison, RunName
@@ -100,17 +100,11 @@ def _arm(arm: str, load: str | None, decided: Decided, x: Between, confidence: f
 def _change(ratio: UnpairedRatio, confidence: float, unit: float = 1.0) -> Change:
     bounds = ratio.interval(confidence)
     return Change(
-        before=_geometric(ratio.before, unit),
-        after=_geometric(ratio.after, unit),
+        before=geometric([unit * x for x in ratio.before]),
+        after=geometric([unit * x for x in ratio.after]),
         ratio=ratio.value,
         low=bounds[0] if bounds else None,
         high=bounds[1] if bounds else None,
         launches=(len(ratio.before), len(ratio.after)),
         why_null=ratio.why_null,
     )
-
-
-def _geometric(values: Sequence[float], unit: float) -> float | None:
-    if not values:
-        return None
-    return unit * math.exp(math.fsum(math.log(x) for x in values) / len(values))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from specbench.analysis.compare import rounds_needed
 from specbench.config.ladders import rungs
 from specbench.verdict.campaign import Campaign, CampaignRule, Seen, State
-from specbench.verdict.guards import ALPHA
+from specbench.verdict.guards import ALPHA, logs
 from specbench.verdict.tail_guards import tail_text
 from specbench.verdict.words import interval_text, ratio_text, time_text
 
@@ -132,7 +132,7 @@ def _explored_value(run: RunAnalysis) -> float | None:
     campaign, data = campaign_of(run.manifest), seen(run)
     if data.winner is None:
         return None
-    values = _logs(campaign.mix_ratios(data.explore, data.winner))
+    values = logs(campaign.mix_ratios(data.explore, data.winner))
     return _geometric(values) if values else None
 
 
@@ -183,10 +183,6 @@ def _guards(run: RunAnalysis, state: State, load: str | None) -> tuple[list[str]
 def _text(ratio: PairedRatio, confidence: float) -> str:
     interval_ = ratio.interval(confidence)
     return ratio_text(ratio.value) + (f" {interval_text(interval_)}" if interval_ else "")
-
-
-def _logs(by_round: Mapping[int, float]) -> list[float]:
-    return [math.log(by_round[r]) for r in sorted(by_round)]
 
 
 def _geometric(values: list[float]) -> float:

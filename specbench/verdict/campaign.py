@@ -25,7 +25,7 @@ from typing import Final, Literal
 from specbench.analysis.compare import mix_rounds
 from specbench.analysis.sequential import Step, VariancePrior, step
 from specbench.config.ladders import Ladder, explored
-from specbench.verdict.guards import GuardState, guard_state
+from specbench.verdict.guards import GuardState, guard_state, logs
 from specbench.verdict.k_curve import curve
 
 FAR_BEHIND: Final = 0.20
@@ -207,11 +207,11 @@ class Campaign:
         if winner is None:
             nothing = step([], rule.theta, rule.looks, rule.alpha)
             return State(None, 0, nothing, {}, "OPEN", dict.fromkeys(rule.loads, "NOT TESTED"), {}, False)
-        pairs = _logs(self.mix_ratios(seen.confirm, winner))
+        pairs = logs(self.mix_ratios(seen.confirm, winner))
         mix = step(pairs, rule.theta, rule.looks, rule.alpha, self._prior(seen, None))
         at = {
             load: step(
-                _logs(seen.confirm.get((winner, load), {})),
+                logs(seen.confirm.get((winner, load), {})),
                 rule.theta,
                 rule.looks,
                 rule.alpha,
@@ -247,7 +247,7 @@ class Campaign:
         """Every guardrail is looked at twice at most: when speed is decided, and at the last look."""
         found: dict[tuple[str, str], GuardState] = {}
         for (metric, load), by_round in seen.guards.items():
-            margin, values = self.rule.margins.get(metric), _logs(by_round)
+            margin, values = self.rule.margins.get(metric), logs(by_round)
             if margin is None or load not in at or not values:
                 continue
             decided = at[load] if at[load].decision != "open" else mix
@@ -259,7 +259,7 @@ class Campaign:
         """Mean log ratio over the traffic in the exploring rounds; arms without one are absent."""
         found = {}
         for arm in self.rule.arms:
-            values = _logs(self.mix_ratios(seen.explore, arm))
+            values = logs(self.mix_ratios(seen.explore, arm))
             if values:
                 found[arm] = math.fsum(values) / len(values)
         free = {arm: score for arm, score in found.items() if arm not in seen.barred}
@@ -273,11 +273,7 @@ class Campaign:
             self.mix_ratios(seen.explore, a) if load is None else seen.explore.get((a, load), {})
             for a in self.rule.arms
         )
-        return VariancePrior.pooled([_logs(x) for x in by_arm])
-
-
-def _logs(by_round: Mapping[int, float]) -> list[float]:
-    return [math.log(by_round[r]) for r in sorted(by_round)]
+        return VariancePrior.pooled([logs(x) for x in by_arm])
 
 
 def _outcome(speed: Step, guards: list[GuardState]) -> Outcome:

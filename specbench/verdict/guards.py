@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from scipy import special
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 GuardState = Literal["pass", "fail", "open"]
 
@@ -44,6 +44,11 @@ def interval(log_ratios: Sequence[float], alpha: float = ALPHA) -> tuple[float, 
     sd = math.sqrt(math.fsum((x - mean) ** 2 for x in log_ratios) / (n - 1))
     half = -float(special.stdtrit(n - 1, alpha)) * sd / math.sqrt(n)
     return math.exp(mean - half), math.exp(mean + half)
+
+
+def logs(by_round: Mapping[int, float]) -> list[float]:
+    """Logarithms of the ratios of rounds, in the order of rounds."""
+    return [math.log(by_round[r]) for r in sorted(by_round)]
 
 
 def guard_state(log_ratios: Sequence[float], margin: float, looks: tuple[int, int]) -> GuardState:

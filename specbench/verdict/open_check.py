@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from specbench.analysis.cell import MAX_FAILED_SHARE
 from specbench.analysis.tails import METRICS, TailMetric, percentile
-from specbench.verdict.guards import guard_state, interval
+from specbench.verdict.guards import guard_state, interval, logs
 from specbench.verdict.words import interval_text
 
 if TYPE_CHECKING:
@@ -129,9 +129,9 @@ def _judged(
 ) -> Guarded:  # fmt: skip
     assert run.manifest.open_check is not None
     assert run.open_check is not None
-    record, logs = run.manifest.open_check, _logs(per_round)
-    last = len(logs) if run.open_check.over else record.rounds
-    state = guard_state(logs, margin, (record.first_look, last))
+    record, ratios = run.manifest.open_check, logs(per_round)
+    last = len(ratios) if run.open_check.over else record.rounds
+    state = guard_state(ratios, margin, (record.first_look, last))
     return Guarded(rate.id, name, state, f"{text}; {allowed}", tuple(per_round[r] for r in sorted(per_round)))
 
 
@@ -163,14 +163,10 @@ def _where(rate: CheckedRate) -> str:
     return f"at {rate.rate_per_s:.3g} requests/s ({rate.share:.0%} of the baseline's)"
 
 
-def _logs(per_round: Mapping[int, float]) -> list[float]:
-    return [math.log(per_round[r]) for r in sorted(per_round)]
-
-
 def _figure(per_round: Mapping[int, float], unit: str = "") -> str:
-    logs = _logs(per_round)
-    value = math.exp(math.fsum(logs) / len(logs))
-    bounds = interval(logs)
+    ratios = logs(per_round)
+    value = math.exp(math.fsum(ratios) / len(ratios))
+    bounds = interval(ratios)
     shown = f"{value:.0f}{unit}" if unit else f"{value:.2f}"
     if bounds is None:
         return shown

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from specbench.verdict.guards import GuardState, interval, non_inferior
+from specbench.verdict.guards import GuardState, interval, logs, non_inferior
 from specbench.verdict.words import interval_text
 
 if TYPE_CHECKING:
@@ -33,15 +33,11 @@ def tail_guards(run: RunAnalysis) -> Guards:
         margin = run.manifest.rule.margins.get(metric)
         if margin is None or not tail.per_round:
             continue
-        logs = _logs(tail)
-        passes = non_inferior(logs, margin, alpha / arms) == "pass"
-        found[metric, arm, load] = "pass" if passes else _not_passed(logs, margin, alpha)
+        ratios = logs(tail.per_round)
+        passed = non_inferior(ratios, margin, alpha / arms) == "pass"
+        failed = non_inferior(ratios, margin, alpha) == "fail"
+        found[metric, arm, load] = "pass" if passed else "fail" if failed else "open"
     return found
-
-
-def _not_passed(logs: list[float], margin: float, alpha: float) -> GuardState:
-    state = non_inferior(logs, margin, alpha)
-    return "fail" if state == "fail" else "open"
 
 
 def tail_text(tail: Tail, margin: float, state: GuardState, where: str, alpha: float) -> str:
@@ -51,9 +47,9 @@ def tail_text(tail: Tail, margin: float, state: GuardState, where: str, alpha: f
         where: `` at c4``, or empty.
         alpha: outside the interval on each side.
     """
-    logs = _logs(tail)
-    bounds = interval(logs, alpha)
-    ratio = math.exp(math.fsum(logs) / len(logs))
+    ratios = logs(tail.per_round)
+    bounds = interval(ratios, alpha)
+    ratio = math.exp(math.fsum(ratios) / len(ratios))
     text = f"{tail.metric.title}{where} is {ratio:.2f} times the baseline's"
     if bounds:
         text += f" {interval_text(bounds)}"
@@ -61,7 +57,3 @@ def tail_text(tail: Tail, margin: float, state: GuardState, where: str, alpha: f
     if state == "fail":
         return f"{text}: more than the allowed {limit}"
     return f"{text}: whether it keeps the allowed {limit} is open"
-
-
-def _logs(tail: Tail) -> list[float]:
-    return [math.log(tail.per_round[r]) for r in sorted(tail.per_round)]

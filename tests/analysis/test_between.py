@@ -15,6 +15,7 @@ from specbench.analysis.between import UnpairedRatio, between
 from specbench.analysis.comparable import changes, incomparable, left_out, shared_loads
 from specbench.analysis.run import analyse
 from specbench.runs.records import LoadRecord
+from specbench.runs.rundir import RunDir
 from tests.synthetic import Pace, SyntheticRun, paces_of
 
 
@@ -66,6 +67,23 @@ def test_speeds_speedups_and_the_mix(tmp_path: Path) -> None:
     assert (base.speedup, base.speedup_over_mix, base.tail_ratios) == ({}, None, {})
     assert x.tokens_per_step["c1"].value == pytest.approx(1.0)
     assert len(x.over_mix.before) == len(x.over_mix.after) == 3
+
+
+def test_tokens_per_step_and_tails_are_those_of_the_arm(tmp_path: Path) -> None:
+    def run(name: str, tokens: int, first_s: float) -> RunDir:
+        pace: dict[tuple[str, int, int], Pace | str | None] = {}
+        for n in (1, 2, 3):
+            pace["baseline", 4, n] = Pace(0.010, first_s=0.05)
+            pace["ngram-k4", 4, n] = Pace(0.010, tokens_per_step=tokens, first_s=first_s)
+        return SyntheticRun(loads=(4,), per_slot=60).write(tmp_path / name, pace)
+
+    x = between(analyse(run("old", 2, 0.05)), analyse(run("new", 4, 0.10)), "ngram-k4", ("c4",))
+    assert [
+        round(sum(v) / len(v)) for v in (x.tokens_per_step["c4"].before, x.tokens_per_step["c4"].after)
+    ] == [2, 4]
+    ttft = x.tails["ttft_p95", "c4"]
+    assert (ttft.before[0], ttft.after[0]) == pytest.approx((0.05, 0.10))
+    assert x.tail_ratios["ttft_p95", "c4"].value == pytest.approx(2.0)
 
 
 def test_the_mix_weighs_loads_by_the_recorded_time(tmp_path: Path) -> None:
